@@ -1,0 +1,89 @@
+//! What happened to a client's own waits and holds: told down the stack of layers, so that one layer can count it.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Claim;
+use crate::name::Name;
+use crate::owner::WireOwner;
+
+/// Something happened to a wait or a hold of this client.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// It was granted after so long.
+    Acquired {
+        /// Where.
+        name: &'a Name,
+        /// What.
+        claim: Claim,
+        /// To whom.
+        owner: WireOwner,
+        /// From the call to the grant.
+        waited: Duration,
+        /// Whether the holder before, in this process, handed it over.
+        handed_over: bool,
+    },
+    /// The wait ended without a grant.
+    GaveUp {
+        /// Where.
+        name: &'a Name,
+        /// What.
+        claim: Claim,
+        /// From the call to its end.
+        waited: Duration,
+    },
+    /// It was given back.
+    Released {
+        /// Where.
+        name: &'a Name,
+        /// What.
+        claim: Claim,
+        /// By whom.
+        owner: WireOwner,
+        /// From the grant to the release.
+        held: Duration,
+    },
+    /// A renewal got no answer or an error; the hold goes on until its deadline.
+    RenewalFailed {
+        /// Where.
+        name: &'a Name,
+        /// What.
+        claim: Claim,
+        /// Whose.
+        owner: WireOwner,
+    },
+    /// A hold was lost.
+    Lost {
+        /// Where.
+        name: &'a Name,
+        /// What.
+        claim: Claim,
+        /// Whose.
+        owner: WireOwner,
+        /// How it is known.
+        reason: LossReason,
+    },
+}
+
+/// How it is known that a hold is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The store says that this owner does not hold it: freed by force, flushed, or expired there.
+    Gone,
+    /// Its lease ended on the local clock before a renewal got through.
+    Expired,
+    /// The client was closed.
+    Closed,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gone => "the store no longer knows this hold",
+            Self::Expired => "its lease ended before it was renewed",
+            Self::Closed => "the client was closed",
+        })
+    }
+}

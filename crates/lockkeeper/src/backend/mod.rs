@@ -1,0 +1,104 @@
+//! The contract between the synchronizers and a store: requests and answers as plain data, one trait, no I/O.
+//!
+//! Everything above (wait loop, keeper, guards) is written once against this trait; everything below (memory, Redis, …)
+//! only has to carry out single atomic steps. What each step must do is specified by [`model`](crate::model) and
+//! tested by [`conformance`](crate::conformance).
+
+mod capability;
+mod event;
+mod outcome;
+mod request;
+mod snapshot;
+mod wait;
+
+pub use capability::{Capabilities, Liveness};
+pub use event::{Event, LossReason};
+pub use outcome::{Attempt, AttemptAll, Busy, Counted, Grant, Released, Renewed, Tally};
+pub use request::{Acquire, Claim, Count, CountOp, CounterOp, Kind, LatchOp, Release, Renew, SemaphoreOp, Watch};
+pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiting};
+pub use wait::{Bell, Ringer};
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::name::Name;
+use crate::runtime::BoxFuture;
+
+/// The answer to a request, when it comes.
+pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;
+
+/// A store of locks.
+///
+/// # What every method must keep
+///
+/// * **Atomic.** A request is carried out in one indivisible step at one moment of the store's clock, or not at all.
+/// * **Twice is once.** A request sent again with the same owner (or id) leaves the same state and gives the same answer;
+///   only a repeated grant may carry a larger token, and a repeated release says that nothing was held any more.
+/// * **Never late.** A request whose `not_after` has passed on the store's clock changes nothing and answers `Late`.
+/// * **Cancel.** A dropped future may or may not have taken effect; the caller follows it up with a [`Release`].
+/// * **No retries.** An error is reported at once. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) promises that nothing was done; when that is
+///   not known the kind is [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate).
+/// * **One kind per name**, else [`ErrorKind::WrongKind`](crate::ErrorKind::WrongKind), with nothing changed.
+///
+/// A layer forwards every method; `#[deny(clippy::missing_trait_methods)]` on its `impl` keeps it so.
+pub trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// What this store can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// A second way to the same store that shares no connection with this one, for the keeper: what is slow here must not delay
+    /// renewals there. A store without connections gives itself. Connections open when first used, on the executor that uses them.
+    fn lane(self: Arc<Self>) -> Arc<dyn Backend>;
+
+    /// Asks for the state "held by this owner until now + lease".
+    ///
+    /// *Atomic over:* the name's holders and queue, and the store's token counter. If the owner holds it already the lease is
+    /// renewed and the grant given again. If others hold it and the request has a `place`, the owner stands in the queue
+    /// afterwards (where the claim has one), at the place it had before, if any.
+    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt>;
+
+    /// Asks for several names of this store at once: all granted, or nothing changed and the first busy one named.
+    ///
+    /// *Atomic over:* all of the names together. Needs [`Capabilities::acquire_all`].
+    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll>;
+
+    /// Leaves nothing of this owner at the name: neither hold nor place in the queue. Then, if asked, grants the name to the
+    /// successor in the same step.
+    ///
+    /// *Atomic over:* the name's holders and queue. Whoever may now be granted is woken. What others hold is never touched.
+    fn release(&self, request: Release) -> Reply<'_, Released>;
+
+    /// Keeps holds alive, or only looks whether they are still there; one answer per request, in their order.
+    ///
+    /// *Atomic per element:* one that fails does not touch the others. A lease is never shortened.
+    fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>>;
+
+    /// Changes or reads a number: a counting semaphore, a latch, the size of a semaphore.
+    ///
+    /// *Atomic over:* the name's number and the memory of the request's id, which lasts for `remember`.
+    fn count(&self, request: Count) -> Reply<'_, Tally>;
+
+    /// Listens for what may end a wait. The answer comes when the store is listening: what happens afterwards rings the bell.
+    ///
+    /// Bells are hints. They may ring for nothing, and a lost connection may lose one: a store that reconnects rings all. A store
+    /// that cannot push ([`Capabilities::push`] is false) gives a bell that never rings.
+    fn watch(&self, watch: Watch) -> Reply<'_, Bell>;
+
+    /// What is known about one name; `None` if nothing lies there.
+    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>>;
+
+    /// A page of what lies under names that match `listing.pattern`.
+    fn list(&self, listing: Listing) -> Reply<'_, Page>;
+
+    /// Removes all holders of the name, whoever they are, and tells whom; queues stay and are woken.
+    ///
+    /// *Atomic over:* the name's holders.
+    fn force_release(&self, name: Name) -> Reply<'_, Forced>;
+
+    /// Tells who this client is, for people who look; forgotten after `ttl` unless told again.
+    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()>;
+
+    /// Hears what happened to the client's own holds and waits. Layers count and trace it; stores ignore it. Must not block.
+    fn note(&self, event: &Event<'_>);
+}

@@ -1,0 +1,92 @@
+//! What people see: holders, queue, numbers. What a store does not know is `None`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Claim, Kind};
+use crate::name::Name;
+use crate::owner::ClientId;
+
+/// One name, as it was at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The name.
+    pub name: Name,
+    /// What lives there.
+    pub kind: Kind,
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+    /// Who waits in the store's own queue, first come first.
+    pub queue: Vec<Waiting>,
+    /// The permits or the count: of a semaphore and a counting semaphore what is free, of a latch what is to go.
+    pub value: Option<i64>,
+    /// The size of a semaphore.
+    pub total: Option<u32>,
+}
+
+/// Somebody who holds a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Its owner, as the store writes it.
+    pub owner: String,
+    /// What it holds.
+    pub claim: Claim,
+    /// How long unless renewed.
+    pub lease_left: Option<Duration>,
+    /// The number of its token.
+    pub token: Option<u64>,
+    /// Who it is, if it told.
+    pub client: Option<ClientCard>,
+}
+
+/// Somebody who stands in a store's queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waiting {
+    /// Its owner, as the store writes it.
+    pub owner: String,
+    /// What it waits for.
+    pub claim: Claim,
+    /// How long its place is kept unless it asks again.
+    pub place_left: Option<Duration>,
+}
+
+/// Who a client is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientCard {
+    /// Its id.
+    pub id: ClientId,
+    /// The machine.
+    pub host: String,
+    /// The process.
+    pub pid: u32,
+    /// The program.
+    pub program: String,
+}
+
+/// Which names to list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// A pattern: `*` is any text, `?` any character, `\` takes the next one literally.
+    pub pattern: String,
+    /// Where the page before ended.
+    pub after: Option<String>,
+    /// About how many to give.
+    pub limit: usize,
+}
+
+/// Some of the names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Page {
+    /// What was found.
+    pub found: Vec<Snapshot>,
+    /// Where to go on; `None`: that was all.
+    pub next: Option<String>,
+}
+
+/// What a forced release did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Forced {
+    /// Who held it.
+    pub from: Vec<Holder>,
+}

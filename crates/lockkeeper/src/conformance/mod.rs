@@ -1,0 +1,35 @@
+//! The contract, executable: one named test per case, run by every store in three lines.
+//!
+//! ```ignore
+//! struct MyStore;
+//! impl lockkeeper::conformance::Harness for MyStore { /* open a fresh, empty store */ }
+//! lockkeeper::conformance!(MyStore);
+//! ```
+//!
+//! A case is an async function of a [`World`]: an empty store and as many clients of it as it wants. Cases name the
+//! [capabilities](Need) they need; a case whose need the store does not have is skipped, and says so. Every case ends with the same
+//! question: is anything left behind?
+
+mod catalogue;
+mod world;
+
+pub mod cancel;
+pub mod mutex;
+
+pub use catalogue::{CASES, Case, Need};
+pub use world::{Harness, Time, World};
+
+use std::future::Future;
+use std::pin::Pin;
+
+/// A case under way.
+pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// Runs one case. Called by the tests that [`conformance!`](crate::conformance!) makes.
+///
+/// # Panics
+///
+/// If the case fails.
+pub fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&World) -> Running<'_>) {
+    world::run(harness, name, needs, case);
+}

@@ -1,0 +1,220 @@
+//! What a case runs in: an empty store behind a layer of faults, clients of it, and time that passes when told.
+#![allow(clippy::disallowed_methods, reason = "a test stands outside the simulation it runs")]
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::{Need, Running};
+use crate::backend::{Acquire, Attempt, Backend, Capabilities, Claim, Grant, Listing, Release, Snapshot};
+use crate::layer::{Chaos, Observe};
+use crate::name::Name;
+use crate::owner::{ClientId, WireOwner};
+use crate::runtime::Runtime;
+use crate::session::{Session, Settings};
+
+/// Whose clock a store keeps time by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    /// The runtime's: it can be moved, and a day passes at once.
+    Simulated,
+    /// A server's: time passes by waiting.
+    Real,
+}
+
+/// What the author of a store provides.
+pub trait Harness: Send + Sync + 'static {
+    /// Whose clock the store keeps time by.
+    fn time(&self) -> Time;
+
+    /// Opens an empty store that nobody else uses. What it needs is kept alive with the backend.
+    fn open(&self, runtime: Runtime) -> impl Future<Output = Arc<dyn Backend>> + Send;
+}
+
+/// An empty store, and all a case wants of it.
+#[derive(Debug)]
+pub struct World {
+    chaos: Arc<Chaos>,
+    runtime: Runtime,
+    time: Time,
+    next: AtomicU64,
+}
+
+impl World {
+    /// The faults between all clients and the store; none unless asked for.
+    #[must_use]
+    pub fn chaos(&self) -> &Chaos {
+        &self.chaos
+    }
+
+    /// The store, through the layer of faults.
+    #[must_use]
+    pub fn backend(&self) -> &dyn Backend {
+        &*self.chaos
+    }
+
+    /// What the store can do.
+    #[must_use]
+    pub fn capabilities(&self) -> Capabilities {
+        self.chaos.capabilities()
+    }
+
+    /// A new client of the store, as another process would be. Its kept holds have a lease of [`World::lease`].
+    #[must_use]
+    pub fn client(&self) -> Session {
+        let settings = Settings { lease: self.lease(), ..Settings::default() };
+        let backend = Arc::new(Observe::new(Arc::clone(&self.chaos) as Arc<dyn Backend>));
+        Session::new(backend, settings, self.runtime.clone()).expect("a session on a sound store")
+    }
+
+    /// The lease of holds that are kept alive here.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        self.units(30)
+    }
+
+    /// A length of time that is long for the store and short for the test: a second where time is simulated, less where it is not.
+    #[must_use]
+    pub fn units(&self, count: u32) -> Duration {
+        count
+            * match self.time {
+                Time::Simulated => Duration::from_secs(1),
+                Time::Real => Duration::from_millis(50),
+            }
+    }
+
+    /// Where the case gets its time from.
+    #[must_use]
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Lets time pass: what is due in it happens.
+    pub async fn pass(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    /// Lets everything that can go on without time passing go on (where time is real, for a moment).
+    pub async fn settle(&self) {
+        match self.time {
+            Time::Simulated => {
+                for _ in 0..64 {
+                    tokio::task::yield_now().await;
+                }
+            }
+            Time::Real => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+
+    /// Starts `task` beside the case.
+    pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> tokio::task::JoinHandle<T> {
+        tokio::spawn(task)
+    }
+
+    /// Waits until `state` is so, by looking; fails if it does not become so.
+    pub async fn until<F: Future<Output = bool>>(&self, what: &str, mut state: impl FnMut() -> F) {
+        for _ in 0..1_000 {
+            if state().await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("waited in vain until {what}");
+    }
+
+    /// An owner that no client has.
+    #[must_use]
+    pub fn stranger(&self) -> WireOwner {
+        WireOwner { client: ClientId::from_bits(0xc0f0), number: self.next.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// A request at the level of the contract, sent now by `owner`, that waits if the claim queues.
+    #[must_use]
+    pub fn ask(&self, name: &str, claim: Claim, owner: WireOwner) -> Acquire {
+        let now = self.runtime.now();
+        Acquire {
+            name: Name::new(name).expect("a good name"),
+            claim,
+            owner,
+            lease: self.units(10),
+            not_after: now.plus(self.units(60)),
+            since: now,
+            place: Some(Duration::from_secs(5)),
+            floor: 0,
+        }
+    }
+
+    /// Takes a name at the level of the contract.
+    pub async fn take(&self, request: Acquire) -> Attempt {
+        self.chaos.acquire(request).await.expect("an answer")
+    }
+
+    /// Takes a name at the level of the contract, which must be free.
+    pub async fn grant(&self, request: Acquire) -> Grant {
+        match self.take(request).await {
+            Attempt::Granted(grant) => grant,
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    /// Gives a name back at the level of the contract; whether it was held.
+    pub async fn give_back(&self, name: &str, claim: Claim, owner: WireOwner) -> bool {
+        let request = Release { name: Name::new(name).expect("a good name"), claim, owner, then: None };
+        self.chaos.release(request).await.expect("an answer").held
+    }
+
+    /// What lies under a name.
+    pub async fn look(&self, name: &str) -> Option<Snapshot> {
+        self.chaos.inspect(Name::new(name).expect("a good name")).await.expect("an answer")
+    }
+
+    /// How many hold a name.
+    pub async fn holders(&self, name: &str) -> usize {
+        self.look(name).await.map_or(0, |found| found.holders.len())
+    }
+
+    /// How many wait for a name in the store's own queue.
+    pub async fn queued(&self, name: &str) -> usize {
+        self.look(name).await.map_or(0, |found| found.queue.len())
+    }
+
+    /// Everything that somebody holds or waits for.
+    async fn left_behind(&self) -> Vec<Snapshot> {
+        let listing = Listing { pattern: "*".to_owned(), after: None, limit: 1_000 };
+        let page = self.chaos.list(listing).await.expect("a listing");
+        page.found.into_iter().filter(|found| !found.holders.is_empty() || !found.queue.is_empty()).collect()
+    }
+}
+
+pub(super) fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&World) -> Running<'_>) {
+    let time = harness.time();
+    let executor = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(time == Time::Simulated)
+        .build()
+        .expect("an executor");
+    executor.block_on(async {
+        let runtime = if time == Time::Simulated { Runtime::simulated() } else { Runtime::system() };
+        let store = harness.open(runtime.clone()).await;
+        let world = World { chaos: Arc::new(Chaos::new(store)), runtime, time, next: AtomicU64::new(1) };
+        let capabilities = world.capabilities();
+        if let Some(unmet) = needs.iter().find(|need| !need.is_met(&capabilities)) {
+            println!("skipped {name}: the {} store has no {unmet:?}", capabilities.store);
+            return;
+        }
+        let limit = Duration::from_secs(if time == Time::Simulated { 3_600 } else { 60 });
+        assert!(tokio::time::timeout(limit, case(&world)).await.is_ok(), "{name} did not end within {limit:?}");
+        // The one question that ends every case. What ends by its lease is given the time for it.
+        world.chaos.calm();
+        let deadline = world.runtime.now().plus(world.lease() + Duration::from_secs(10));
+        loop {
+            let left = world.left_behind().await;
+            if left.is_empty() {
+                break;
+            }
+            assert!(world.runtime.now() < deadline, "{name} left something behind: {left:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    });
+}

@@ -1,0 +1,44 @@
+//! A gate in this process, for tests and for resources that live in it.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::{Gate, Watermark};
+use crate::error::Result;
+use crate::token::Token;
+
+/// A gate in this process. Clones of an `Arc` of it guard the same resources.
+#[derive(Debug, Default)]
+pub struct MemoryGate {
+    resources: Mutex<HashMap<String, Watermark>>,
+}
+
+impl MemoryGate {
+    fn with<T>(&self, resource: &str, decide: impl FnOnce(&mut Watermark) -> T) -> T {
+        let mut resources = self.resources.lock().unwrap_or_else(PoisonError::into_inner);
+        decide(resources.entry(resource.to_owned()).or_default())
+    }
+
+    /// Checks and writes in one step: `write` runs only if the token passes, and nobody enters meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Gate::check`].
+    pub fn write<T>(&self, resource: &str, token: Token, write: impl FnOnce() -> T) -> Result<T> {
+        self.with(resource, |mark| mark.check(token).map(|()| write()))
+    }
+}
+
+impl Gate for MemoryGate {
+    async fn enter(&self, resource: &str, token: Token) -> Result<()> {
+        self.with(resource, |mark| mark.enter(token))
+    }
+
+    async fn enter_shared(&self, resource: &str, token: Token) -> Result<()> {
+        self.with(resource, |mark| mark.enter_shared(token))
+    }
+
+    async fn check(&self, resource: &str, token: Token) -> Result<()> {
+        self.with(resource, |mark| mark.check(token))
+    }
+}

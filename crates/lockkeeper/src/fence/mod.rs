@@ -1,0 +1,161 @@
+//! The resource's side: a gate that turns away a holder whose time is over.
+//!
+//! A lease cannot stop a process that was paused and acts when it wakes. The resource can, if it looks at the token: grants carry
+//! numbers that only grow, so a smaller one is from the past.
+//!
+//! **Enter before the first read, check at the write.** A gate that only looks at writes loses updates: a paused holder that read before
+//! its successor and writes after it, with the successor not yet having written, passes a write-only check.
+//!
+//! ```
+//! use lockkeeper::fence::{Gate, MemoryGate};
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! let client = lockkeeper::Client::connect("memory:").await?;
+//! let gate = MemoryGate::default(); // lives with the resource
+//!
+//! let guard = client.mutex("account:7").lock().await?;
+//! gate.enter("account:7", guard.token()).await?; // before reading
+//! // … read, compute …
+//! gate.check("account:7", guard.token()).await?; // in one step with the write
+//! # Ok(()) }
+//! ```
+//!
+//! The check and the write must be one step of the resource, as a transaction that does both is. Permits of a semaphore are not fenced.
+
+mod memory;
+
+pub use memory::MemoryGate;
+
+use std::future::Future;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::token::Token;
+
+/// Keeps the largest token seen per resource and refuses older ones.
+pub trait Gate: Send + Sync {
+    /// Before the first read under an exclusive lock: from now on older holders are refused.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] for a token older than one that entered, or of the same number from another owner.
+    fn enter(&self, resource: &str, token: Token) -> impl Future<Output = Result<()>> + Send;
+
+    /// Before reading under a shared lock: refuses a token older than the last exclusive one, and keeps nobody else out.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] for a token older than the last exclusive one.
+    fn enter_shared(&self, resource: &str, token: Token) -> impl Future<Output = Result<()>> + Send;
+
+    /// At the write: passes only the token that entered last.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Lost`] for any other token.
+    fn check(&self, resource: &str, token: Token) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// What a gate remembers of one resource; pure, so that every store's gate decides alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watermark {
+    /// The exclusive token that entered last.
+    pub last: Option<Token>,
+}
+
+impl Watermark {
+    /// See [`Gate::enter`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn enter(&mut self, token: Token) -> Result<()> {
+        match self.last {
+            Some(last) if token.number() < last.number() => Err(stale(token, last)),
+            Some(last) if token.number() == last.number() && token.owner() != last.owner() => Err(stale(token, last)),
+            _ => {
+                self.last = Some(token);
+                Ok(())
+            }
+        }
+    }
+
+    /// See [`Gate::enter_shared`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn enter_shared(&self, token: Token) -> Result<()> {
+        match self.last {
+            Some(last) if token.number() < last.number() => Err(stale(token, last)),
+            _ => Ok(()),
+        }
+    }
+
+    /// See [`Gate::check`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn check(&self, token: Token) -> Result<()> {
+        match self.last {
+            Some(last) if token == last => Ok(()),
+            Some(last) => Err(stale(token, last)),
+            None => Err(Error::new(
+                ErrorKind::Lost,
+                format!("token {token} did not enter before it wrote, or the gate forgot it; enter before the first read"),
+            )),
+        }
+    }
+}
+
+fn stale(token: Token, last: Token) -> Error {
+    Error::new(ErrorKind::Lost, format!("token {token} is refused: token {last} has entered since; the lock was lost"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::{ClientId, WireOwner};
+
+    fn token(number: u64, client: u128) -> Token {
+        Token::new(number, WireOwner { client: ClientId::from_bits(client), number: 1 })
+    }
+
+    #[test]
+    fn an_older_token_is_refused_from_the_moment_a_newer_one_entered() {
+        let mut gate = Watermark::default();
+        gate.enter(token(5, 1)).unwrap();
+        gate.enter(token(6, 2)).unwrap();
+        assert!(gate.check(token(5, 1)).is_err(), "the successor has not written yet, and still");
+        assert!(gate.enter(token(5, 1)).is_err());
+        gate.check(token(6, 2)).unwrap();
+    }
+
+    #[test]
+    fn an_equal_number_from_another_owner_is_refused() {
+        let mut gate = Watermark::default();
+        gate.enter(token(5, 1)).unwrap();
+        gate.enter(token(5, 1)).unwrap();
+        assert!(gate.enter(token(5, 2)).is_err());
+        assert!(gate.check(token(5, 2)).is_err());
+    }
+
+    #[test]
+    fn readers_share_and_raise_nothing() {
+        let mut gate = Watermark::default();
+        gate.enter(token(5, 1)).unwrap();
+        gate.enter_shared(token(7, 2)).unwrap();
+        gate.enter_shared(token(6, 3)).unwrap();
+        gate.check(token(5, 1)).unwrap();
+        assert!(gate.enter_shared(token(4, 2)).is_err());
+    }
+
+    #[test]
+    fn a_write_without_entering_is_refused() {
+        assert!(Watermark::default().check(token(5, 1)).is_err());
+        let mut gate = Watermark::default();
+        gate.enter(token(5, 1)).unwrap();
+        assert!(gate.check(token(6, 2)).is_err(), "newer, but it read before it entered");
+    }
+}

@@ -1,0 +1,175 @@
+//! What can be seen from outside: a `tracing` span per request, an event per loss, and `metrics` of waits and holds.
+//!
+//! | metric | kind | labels | what |
+//! |---|---|---|---|
+//! | `lockkeeper_wait_seconds` | histogram | `kind`, `outcome` = `acquired`, `gave_up` | from the call to the grant, or to giving up |
+//! | `lockkeeper_hold_seconds` | histogram | `kind` | from the grant to the release |
+//! | `lockkeeper_handovers_total` | counter | `kind` | grants handed over inside this process |
+//! | `lockkeeper_renewals_failed_total` | counter | `kind` | renewals without an answer, or refused |
+//! | `lockkeeper_losses_total` | counter | `kind`, `reason` = `gone`, `expired`, `closed` | holds lost |
+//!
+//! Spans are named `lockkeeper.acquire`, `.acquire_all`, `.release`, `.renew`, `.count`, at debug level, with `name`, `owner` and `answer`. A loss is a warning. Names
+//! are never labels: there may be millions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::{Instrument, Level, debug_span, field};
+
+use crate::backend::{
+    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Kind, Listing, LossReason, Page,
+    Release, Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+};
+use crate::error::Result;
+use crate::name::Name;
+
+const WAIT: &str = "lockkeeper_wait_seconds";
+const HOLD: &str = "lockkeeper_hold_seconds";
+const HANDOVERS: &str = "lockkeeper_handovers_total";
+const RENEWALS_FAILED: &str = "lockkeeper_renewals_failed_total";
+const LOSSES: &str = "lockkeeper_losses_total";
+
+/// Tells the installed `metrics` recorder what the names mean.
+pub fn describe_metrics() {
+    use metrics::Unit::{Count, Seconds};
+    metrics::describe_histogram!(WAIT, Seconds, "from the call to the grant, or to giving up");
+    metrics::describe_histogram!(HOLD, Seconds, "from the grant to the release");
+    metrics::describe_counter!(HANDOVERS, Count, "grants handed over inside this process");
+    metrics::describe_counter!(RENEWALS_FAILED, Count, "renewals without an answer, or refused");
+    metrics::describe_counter!(LOSSES, Count, "holds lost");
+}
+
+/// Traces and counts what passes to the backend below.
+#[derive(Debug)]
+pub struct Observe(Arc<dyn Backend>);
+
+impl Observe {
+    /// Observes `inner`.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Backend>) -> Self {
+        Self(inner)
+    }
+}
+
+/// The reply in its span; the plain reply when nobody traces, so that it costs nothing.
+macro_rules! traced {
+    ($reply:expr, $span:expr) => {{
+        if !tracing::enabled!(Level::DEBUG) {
+            return $reply;
+        }
+        let span = $span;
+        let reply = $reply;
+        Box::pin(
+            async move {
+                let answer = reply.await;
+                tracing::Span::current().record("answer", field::debug(&answer));
+                answer
+            }
+            .instrument(span),
+        )
+    }};
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Observe {
+    fn capabilities(&self) -> Capabilities {
+        self.0.capabilities()
+    }
+
+    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+        Arc::new(Self(Arc::clone(&self.0).lane()))
+    }
+
+    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
+        traced!(
+            self.0.acquire(request),
+            debug_span!("lockkeeper.acquire", name = %request.name, owner = %request.owner, claim = ?request.claim, answer = field::Empty)
+        )
+    }
+
+    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        traced!(
+            self.0.acquire_all(requests),
+            debug_span!("lockkeeper.acquire_all", names = requests.len(), answer = field::Empty)
+        )
+    }
+
+    fn release(&self, request: Release) -> Reply<'_, Released> {
+        traced!(
+            self.0.release(request),
+            debug_span!("lockkeeper.release", name = %request.name, owner = %request.owner, answer = field::Empty)
+        )
+    }
+
+    fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
+        traced!(self.0.renew(requests), debug_span!("lockkeeper.renew", holds = requests.len(), answer = field::Empty))
+    }
+
+    fn count(&self, request: Count) -> Reply<'_, Tally> {
+        traced!(
+            self.0.count(request),
+            debug_span!("lockkeeper.count", name = %request.name, op = ?request.op, answer = field::Empty)
+        )
+    }
+
+    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+        self.0.watch(watch)
+    }
+
+    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
+        self.0.inspect(name)
+    }
+
+    fn list(&self, listing: Listing) -> Reply<'_, Page> {
+        self.0.list(listing)
+    }
+
+    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
+        self.0.force_release(name)
+    }
+
+    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
+        self.0.announce(card, ttl)
+    }
+
+    fn note(&self, event: &Event<'_>) {
+        match *event {
+            Event::Acquired { claim, waited, handed_over, .. } => {
+                let kind = label(claim.kind());
+                metrics::histogram!(WAIT, "kind" => kind, "outcome" => "acquired").record(waited);
+                if handed_over {
+                    metrics::counter!(HANDOVERS, "kind" => kind).increment(1);
+                }
+            }
+            Event::GaveUp { claim, waited, .. } => {
+                metrics::histogram!(WAIT, "kind" => label(claim.kind()), "outcome" => "gave_up").record(waited);
+            }
+            Event::Released { claim, held, .. } => {
+                metrics::histogram!(HOLD, "kind" => label(claim.kind())).record(held);
+            }
+            Event::RenewalFailed { claim, .. } => {
+                metrics::counter!(RENEWALS_FAILED, "kind" => label(claim.kind())).increment(1);
+            }
+            Event::Lost { name, claim, owner, reason } => {
+                tracing::warn!(%name, %owner, %reason, "lock lost");
+                let reason = match reason {
+                    LossReason::Gone => "gone",
+                    LossReason::Expired => "expired",
+                    LossReason::Closed => "closed",
+                };
+                metrics::counter!(LOSSES, "kind" => label(claim.kind()), "reason" => reason).increment(1);
+            }
+        }
+        self.0.note(event);
+    }
+}
+
+const fn label(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mutex => "mutex",
+        Kind::RwLock => "rwlock",
+        Kind::Semaphore => "semaphore",
+        Kind::CountingSemaphore => "counting_semaphore",
+        Kind::Latch => "latch",
+    }
+}

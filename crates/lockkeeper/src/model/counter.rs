@@ -1,0 +1,52 @@
+//! A bare shared number of permits: no owner, no lease, nothing comes back by itself.
+
+use serde::{Deserialize, Serialize};
+
+use super::Wake;
+use crate::backend::{Counted, CounterOp};
+use crate::error::{Error, ErrorKind, Result};
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct State {
+    /// `None`: not there; counts as 0.
+    permits: Option<i64>,
+}
+
+impl State {
+    pub(super) fn is_empty(&self) -> bool {
+        self.permits.is_none()
+    }
+
+    pub(super) fn value(&self) -> i64 {
+        self.permits.unwrap_or(0)
+    }
+
+    pub(super) fn apply(&mut self, op: CounterOp) -> Result<(Counted, Wake)> {
+        let before = self.value();
+        let (done, after) = match op {
+            CounterOp::Init(permits) if self.permits.is_none() => (true, Some(i64::from(permits))),
+            CounterOp::Init(_) | CounterOp::Read => (false, self.permits),
+            CounterOp::Take(permits) if before >= i64::from(permits) => (true, Some(before - i64::from(permits))),
+            CounterOp::Take(_) => (false, self.permits),
+            CounterOp::Give(permits) => (true, Some(checked(before, i64::from(permits))?)),
+            CounterOp::Add(permits) => (true, Some(checked(before, i64::from(permits))?)),
+            CounterOp::Drain => (before > 0, self.permits.map(|permits| permits.min(0))),
+            CounterOp::Remove => (self.permits.is_some(), None),
+        };
+        self.permits = after;
+        let value = if op == CounterOp::Drain { before.max(0) } else { self.value() };
+        let wake = if self.value() > before { Wake::ALL } else { Wake::NOBODY };
+        Ok((Counted { done, value }, wake))
+    }
+}
+
+/// Every store counts these exactly, Lua's doubles included.
+fn checked(before: i64, by: i64) -> Result<i64> {
+    const MOST: i64 = 1 << 52;
+    let after = before.saturating_add(by);
+    if (-MOST..=MOST).contains(&after) {
+        Ok(after)
+    } else {
+        Err(Error::new(ErrorKind::InvalidArgument, format!("the permits would become {after}; at most {MOST} are counted")))
+    }
+}

@@ -1,0 +1,112 @@
+//! One holder, and a queue of those who asked to be served in order.
+
+use serde::{Deserialize, Serialize};
+
+use super::record::Hold;
+use super::{Now, Wake};
+use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Holder, Waiting};
+use crate::owner::WireOwner;
+use crate::runtime::Instant;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct State {
+    holder: Option<(WireOwner, Hold)>,
+    /// First come first; a place ends unless its owner asks again in time, so the dead do not block the living.
+    queue: Vec<Place>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    owner: WireOwner,
+    expires: Instant,
+}
+
+impl State {
+    pub(super) fn is_empty(&self) -> bool {
+        self.holder.is_none() && self.queue.is_empty()
+    }
+
+    pub(super) fn expire(&mut self, at: Instant) {
+        self.holder = self.holder.take().filter(|(_, hold)| hold.expires > at);
+        self.queue.retain(|place| place.expires > at);
+    }
+
+    pub(super) fn acquire(&mut self, request: &Acquire, now: Now) -> Attempt {
+        let owner = request.owner;
+        if let Some(hold) = self.hold_of(owner) {
+            hold.keep(now.at.plus(request.lease));
+            return Attempt::Granted(Grant { token: hold.token });
+        }
+        let fair = request.claim == Claim::Fair;
+        let first = !fair || self.queue.first().is_none_or(|head| head.owner == owner);
+        if self.holder.is_none() && first {
+            self.queue.retain(|place| place.owner != owner);
+            let hold = Hold::granted(request, now);
+            self.holder = Some((owner, hold));
+            return Attempt::Granted(Grant { token: hold.token });
+        }
+        if fair && let Some(patience) = request.place {
+            self.stand(owner, now.at.plus(patience));
+        }
+        let ahead = if fair { self.queue.iter().position(|place| place.owner == owner) } else { None };
+        // Free, but not our turn: the head is about to take it, or its place ends.
+        let next_change = match &self.holder {
+            Some((_, hold)) => Some(hold.expires),
+            None => self.queue.first().map(|head| head.expires),
+        };
+        Attempt::Busy(Busy {
+            retry_in: next_change.map(|end| end.since(now.at)),
+            ahead: ahead.and_then(|place| u32::try_from(place).ok()),
+        })
+    }
+
+    /// Keeps the owner's place, or gives it the last one.
+    fn stand(&mut self, owner: WireOwner, until: Instant) {
+        match self.queue.iter_mut().find(|place| place.owner == owner) {
+            Some(place) => place.expires = place.expires.max(until),
+            None => self.queue.push(Place { owner, expires: until }),
+        }
+    }
+
+    pub(super) fn release(&mut self, owner: WireOwner) -> (bool, Wake) {
+        let head_before = self.head();
+        self.queue.retain(|place| place.owner != owner);
+        let held = self.hold_of(owner).is_some();
+        if held {
+            self.holder = None;
+        }
+        // A head that leaves while the lock is free passes its turn on.
+        let passed_on = self.holder.is_none() && head_before != self.head();
+        (held, if held || passed_on { Wake { all: held, head: self.head() } } else { Wake::NOBODY })
+    }
+
+    pub(super) fn force(&mut self) -> Wake {
+        match self.holder.take() {
+            Some(_) => Wake { all: true, head: self.head() },
+            None => Wake::NOBODY,
+        }
+    }
+
+    fn head(&self) -> Option<WireOwner> {
+        self.queue.first().map(|place| place.owner)
+    }
+
+    pub(super) fn hold_of(&mut self, owner: WireOwner) -> Option<&mut Hold> {
+        self.holder.as_mut().filter(|(holder, _)| *holder == owner).map(|(_, hold)| hold)
+    }
+
+    pub(super) fn holders(&self, at: Instant) -> Vec<Holder> {
+        self.holder.iter().map(|(owner, hold)| hold.describe(*owner, Claim::Mutex, at)).collect()
+    }
+
+    pub(super) fn waiting(&self, at: Instant) -> Vec<Waiting> {
+        self.queue
+            .iter()
+            .map(|place| Waiting {
+                owner: place.owner.to_string(),
+                claim: Claim::Fair,
+                place_left: Some(place.expires.since(at)),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,265 @@
+//! All that lies under one name: the state of one synchronizer, and the ids of recent counting requests.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Now, Step, Wake, counter, latch, mutex, rwlock, semaphore};
+use crate::backend::{
+    Acquire, Attempt, Claim, Count, CountOp, Counted, Holder, Kind, Release, Released, Renew, Renewed, Snapshot, Tally,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::owner::WireOwner;
+use crate::runtime::Instant;
+
+/// All that lies under one name. The default is nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    body: Option<Body>,
+    /// Counting requests that were carried out, so that a repetition is recognised. Kept apart from the body: a latch that
+    /// is open again is gone, and a repeated `Init` must still not close it a second time.
+    seen: BTreeMap<WireOwner, Seen>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Body {
+    Mutex(mutex::State),
+    RwLock(rwlock::State),
+    Semaphore(semaphore::State),
+    Counter(counter::State),
+    Latch(latch::State),
+}
+
+impl Body {
+    const fn kind(&self) -> Kind {
+        match self {
+            Self::Mutex(_) => Kind::Mutex,
+            Self::RwLock(_) => Kind::RwLock,
+            Self::Semaphore(_) => Kind::Semaphore,
+            Self::Counter(_) => Kind::CountingSemaphore,
+            Self::Latch(_) => Kind::Latch,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Mutex(state) => state.is_empty(),
+            Self::RwLock(state) => state.is_empty(),
+            Self::Semaphore(state) => state.is_empty(),
+            Self::Counter(state) => state.is_empty(),
+            Self::Latch(state) => state.is_empty(),
+        }
+    }
+
+    fn expire(&mut self, at: Instant) {
+        match self {
+            Self::Mutex(state) => state.expire(at),
+            Self::RwLock(state) => state.expire(at),
+            Self::Semaphore(state) => state.expire(at),
+            Self::Counter(_) | Self::Latch(_) => {}
+        }
+    }
+}
+
+/// A hold: how long it lasts unless renewed, and its token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Hold {
+    pub(super) expires: Instant,
+    pub(super) token: Option<u64>,
+}
+
+impl Hold {
+    /// A new hold for this request, with the token that is due.
+    pub(super) fn granted(request: &Acquire, now: Now) -> Self {
+        Self { expires: now.at.plus(request.lease), token: Some(now.token.max(request.floor)) }
+    }
+
+    /// Lasts at least until `until`: a lease is never shortened.
+    pub(super) fn keep(&mut self, until: Instant) {
+        self.expires = self.expires.max(until);
+    }
+
+    pub(super) fn describe(&self, owner: WireOwner, claim: Claim, at: Instant) -> Holder {
+        Holder { owner: owner.to_string(), claim, lease_left: Some(self.expires.since(at)), token: self.token, client: None }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Seen {
+    answer: Counted,
+    expires: Instant,
+}
+
+/// The state of one kind, made empty if nothing is there; `tidy` takes it away again if it stays empty.
+macro_rules! state_of {
+    ($record:expr, $kind:ident, $variant:ident, $name:expr) => {
+        match $record.body.get_or_insert_with(|| Body::$variant(Default::default())) {
+            Body::$variant(state) => Ok(state),
+            other => Err(other.kind().instead_of(Kind::$kind, $name)),
+        }
+    };
+}
+
+impl Record {
+    /// Whether nothing lies there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.body.is_none() && self.seen.is_empty()
+    }
+
+    /// Takes away what has ended by `at`.
+    pub fn expire(&mut self, at: Instant) {
+        if let Some(body) = &mut self.body {
+            body.expire(at);
+        }
+        if !self.seen.is_empty() {
+            self.seen.retain(|_, seen| seen.expires > at);
+        }
+        self.tidy();
+    }
+
+    fn tidy(&mut self) {
+        if self.body.as_ref().is_some_and(Body::is_empty) {
+            self.body = None;
+        }
+    }
+
+    /// Asks for the state "held by this owner until now + lease".
+    ///
+    /// # Errors
+    ///
+    /// `WrongKind` if another kind lives there; `InvalidArgument` if a semaphore has another size or too few permits in all.
+    pub fn acquire(&mut self, request: &Acquire, now: Now) -> Result<Step<Attempt>> {
+        self.expire(now.at);
+        if now.at > request.not_after {
+            return Ok(Step::quiet(Attempt::Late));
+        }
+        let answer = self.attempt(request, now);
+        self.tidy();
+        Ok(Step::quiet(answer?))
+    }
+
+    fn attempt(&mut self, request: &Acquire, now: Now) -> Result<Attempt> {
+        Ok(match request.claim {
+            Claim::Mutex | Claim::Fair => state_of!(self, Mutex, Mutex, &request.name)?.acquire(request, now),
+            Claim::Read => state_of!(self, RwLock, RwLock, &request.name)?.read(request, now),
+            Claim::Write => state_of!(self, RwLock, RwLock, &request.name)?.write(request, now),
+            Claim::Permits { take, of } => {
+                state_of!(self, Semaphore, Semaphore, &request.name)?.acquire(request, take, of, now)?
+            }
+        })
+    }
+
+    /// Leaves nothing of the owner here, then grants to the successor, if one is named.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the successor asks for anything but this mutex; then nothing is released.
+    pub fn release(&mut self, request: &Release, now: Now) -> Result<Step<Released>> {
+        self.expire(now.at);
+        if let Some(then) = &request.then
+            && (then.name != request.name || then.claim.kind() != Kind::Mutex || request.claim.kind() != Kind::Mutex)
+        {
+            return Err(Error::new(ErrorKind::InvalidArgument, "a successor must ask for the mutex that is released"));
+        }
+        let (held, wake) = match (&mut self.body, request.claim) {
+            (Some(Body::Mutex(state)), Claim::Mutex | Claim::Fair) => state.release(request.owner),
+            (Some(Body::RwLock(state)), Claim::Read) => state.release_read(request.owner),
+            (Some(Body::RwLock(state)), Claim::Write) => state.release_write(request.owner),
+            (Some(Body::Semaphore(state)), Claim::Permits { .. }) => state.release(request.owner),
+            _ => (false, Wake::NOBODY),
+        };
+        self.tidy();
+        let next = match &request.then {
+            Some(then) => Some(self.acquire(then, now)?.answer),
+            None => None,
+        };
+        let wake = if matches!(next, Some(Attempt::Granted(_))) { Wake::NOBODY } else { wake };
+        Ok(Step { answer: Released { held, next }, wake })
+    }
+
+    /// Keeps the owner's hold, or looks for it.
+    pub fn renew(&mut self, request: &Renew, now: Now) -> Renewed {
+        self.expire(now.at);
+        let hold = match (&mut self.body, request.claim) {
+            (Some(Body::Mutex(state)), Claim::Mutex | Claim::Fair) => state.hold_of(request.owner),
+            (Some(Body::RwLock(state)), Claim::Read) => state.read_hold_of(request.owner),
+            (Some(Body::RwLock(state)), Claim::Write) => state.write_hold_of(request.owner),
+            (Some(Body::Semaphore(state)), Claim::Permits { .. }) => state.hold_of(request.owner),
+            _ => None,
+        };
+        match (hold, request.lease) {
+            (Some(hold), Some(lease)) => hold.keep(now.at.plus(lease)),
+            (Some(_), None) => {}
+            (None, _) => return Renewed::Gone,
+        }
+        Renewed::Kept
+    }
+
+    /// Changes or reads a number; a repetition gets the first answer and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// `WrongKind` if another kind lives there; `InvalidArgument` if the number would leave its range.
+    pub fn count(&mut self, request: &Count, now: Now) -> Result<Step<Tally>> {
+        self.expire(now.at);
+        let read = request.op.is_read();
+        if !read && now.at > request.not_after {
+            return Ok(Step::quiet(Tally::Late));
+        }
+        if let Some(seen) = self.seen.get(&request.id) {
+            return Ok(Step::quiet(Tally::Counted(seen.answer)));
+        }
+        let done = match request.op {
+            CountOp::Counter(op) => state_of!(self, CountingSemaphore, Counter, &request.name).and_then(|state| state.apply(op)),
+            CountOp::Latch(op) => state_of!(self, Latch, Latch, &request.name).map(|state| state.apply(op)),
+            CountOp::Semaphore(op) => state_of!(self, Semaphore, Semaphore, &request.name).map(|state| state.apply(op)),
+        };
+        self.tidy();
+        let (answer, wake) = done?;
+        if !read {
+            self.seen.insert(request.id, Seen { answer, expires: now.at.plus(request.remember) });
+        }
+        Ok(Step { answer: Tally::Counted(answer), wake })
+    }
+
+    /// Removes all holders and tells whom.
+    pub fn force_release(&mut self, now: Now) -> Step<Vec<Holder>> {
+        self.expire(now.at);
+        let answer = self.holders(now.at);
+        let wake = match &mut self.body {
+            Some(Body::Mutex(state)) => state.force(),
+            Some(Body::RwLock(state)) => state.force(),
+            Some(Body::Semaphore(state)) => state.force(),
+            Some(Body::Counter(_) | Body::Latch(_)) | None => Wake::NOBODY,
+        };
+        self.tidy();
+        Step { answer, wake }
+    }
+
+    fn holders(&self, at: Instant) -> Vec<Holder> {
+        match &self.body {
+            Some(Body::Mutex(state)) => state.holders(at),
+            Some(Body::RwLock(state)) => state.holders(at),
+            Some(Body::Semaphore(state)) => state.holders(at),
+            Some(Body::Counter(_) | Body::Latch(_)) | None => Vec::new(),
+        }
+    }
+
+    /// What people see of it now; `None` if nothing lies there.
+    #[must_use]
+    pub fn snapshot(&self, name: &Name, at: Instant) -> Option<Snapshot> {
+        let mut living = self.clone();
+        living.expire(at);
+        let body = living.body.as_ref()?;
+        let (queue, value, total) = match body {
+            Body::Mutex(state) => (state.waiting(at), None, None),
+            Body::RwLock(state) => (state.waiting(at), None, None),
+            Body::Semaphore(state) => (Vec::new(), Some(state.free()), Some(state.total())),
+            Body::Counter(state) => (Vec::new(), Some(state.value()), None),
+            Body::Latch(state) => (Vec::new(), Some(state.value()), None),
+        };
+        Some(Snapshot { name: name.clone(), kind: body.kind(), holders: living.holders(at), queue, value, total })
+    }
+}

@@ -1,0 +1,140 @@
+//! Many readers or one writer. Neither side starves: a reader yields to the writers that came before it, and to no others.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::record::Hold;
+use super::{Now, Wake};
+use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Holder, Waiting};
+use crate::owner::WireOwner;
+use crate::runtime::Instant;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct State {
+    writer: Option<(WireOwner, Hold)>,
+    /// May include the writer itself, which takes its read hold before it gives up writing (a downgrade).
+    readers: BTreeMap<WireOwner, Hold>,
+    /// Writers that wait. A mark ends unless its owner asks again in time.
+    pending: BTreeMap<WireOwner, Pending>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Pending {
+    since: Instant,
+    expires: Instant,
+}
+
+impl State {
+    pub(super) fn is_empty(&self) -> bool {
+        self.writer.is_none() && self.readers.is_empty() && self.pending.is_empty()
+    }
+
+    pub(super) fn expire(&mut self, at: Instant) {
+        self.writer = self.writer.take().filter(|(_, hold)| hold.expires > at);
+        self.readers.retain(|_, hold| hold.expires > at);
+        self.pending.retain(|_, mark| mark.expires > at);
+    }
+
+    pub(super) fn read(&mut self, request: &Acquire, now: Now) -> Attempt {
+        let owner = request.owner;
+        if let Some(hold) = self.readers.get_mut(&owner) {
+            hold.keep(now.at.plus(request.lease));
+            return Attempt::Granted(Grant { token: hold.token });
+        }
+        let blocked_until = match &self.writer {
+            Some((writer, _)) if *writer == owner => None,
+            Some((_, hold)) => Some(hold.expires),
+            None => self
+                .pending
+                .iter()
+                .filter(|(writer, mark)| **writer != owner && mark.since <= request.since)
+                .map(|(_, mark)| mark.expires)
+                .max(),
+        };
+        match blocked_until {
+            Some(until) => Attempt::Busy(Busy { retry_in: Some(until.since(now.at)), ahead: None }),
+            None => {
+                let hold = Hold::granted(request, now);
+                self.readers.insert(owner, hold);
+                Attempt::Granted(Grant { token: hold.token })
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, request: &Acquire, now: Now) -> Attempt {
+        let owner = request.owner;
+        if let Some(hold) = self.write_hold_of(owner) {
+            hold.keep(now.at.plus(request.lease));
+            return Attempt::Granted(Grant { token: hold.token });
+        }
+        let blocked_until = match &self.writer {
+            Some((_, hold)) => Some(hold.expires),
+            None => self.readers.values().map(|hold| hold.expires).max(),
+        };
+        match blocked_until {
+            Some(until) => {
+                if let Some(patience) = request.place {
+                    let expires = now.at.plus(patience);
+                    let mark = self.pending.entry(owner).or_insert(Pending { since: request.since, expires });
+                    mark.expires = mark.expires.max(expires);
+                }
+                Attempt::Busy(Busy { retry_in: Some(until.since(now.at)), ahead: None })
+            }
+            None => {
+                self.pending.remove(&owner);
+                let hold = Hold::granted(request, now);
+                self.writer = Some((owner, hold));
+                Attempt::Granted(Grant { token: hold.token })
+            }
+        }
+    }
+
+    pub(super) fn release_read(&mut self, owner: WireOwner) -> (bool, Wake) {
+        let held = self.readers.remove(&owner).is_some();
+        let last = held && self.readers.is_empty() && self.writer.is_none();
+        (held, if last { Wake::ALL } else { Wake::NOBODY })
+    }
+
+    pub(super) fn release_write(&mut self, owner: WireOwner) -> (bool, Wake) {
+        // A writer that gives up waiting lets the readers behind it pass; a downgrade lets in other readers.
+        let waited = self.pending.remove(&owner).is_some();
+        let held = self.write_hold_of(owner).is_some();
+        if held {
+            self.writer = None;
+        }
+        (held, if held || waited { Wake::ALL } else { Wake::NOBODY })
+    }
+
+    pub(super) fn force(&mut self) -> Wake {
+        let held = self.writer.take().is_some() | !std::mem::take(&mut self.readers).is_empty();
+        if held { Wake::ALL } else { Wake::NOBODY }
+    }
+
+    pub(super) fn read_hold_of(&mut self, owner: WireOwner) -> Option<&mut Hold> {
+        self.readers.get_mut(&owner)
+    }
+
+    pub(super) fn write_hold_of(&mut self, owner: WireOwner) -> Option<&mut Hold> {
+        self.writer.as_mut().filter(|(writer, _)| *writer == owner).map(|(_, hold)| hold)
+    }
+
+    pub(super) fn holders(&self, at: Instant) -> Vec<Holder> {
+        let writer = self.writer.iter().map(|(owner, hold)| hold.describe(*owner, Claim::Write, at));
+        let readers = self.readers.iter().map(|(owner, hold)| hold.describe(*owner, Claim::Read, at));
+        writer.chain(readers).collect()
+    }
+
+    pub(super) fn waiting(&self, at: Instant) -> Vec<Waiting> {
+        let mut marks: Vec<_> = self.pending.iter().collect();
+        marks.sort_by_key(|(_, mark)| mark.since);
+        marks
+            .into_iter()
+            .map(|(owner, mark)| Waiting {
+                owner: owner.to_string(),
+                claim: Claim::Write,
+                place_left: Some(mark.expires.since(at)),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! Who asks: one id per client, one number per acquisition.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::error::{Error, ErrorKind};
+
+/// One client of a store, drawn at random when it connects.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClientId(Uuid);
+
+impl ClientId {
+    /// The client with these 128 bits; [`Runtime::client_id`](crate::runtime::Runtime::client_id) draws them.
+    #[must_use]
+    pub const fn from_bits(bits: u128) -> Self {
+        Self(Uuid::from_u128(bits))
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.hyphenated().fmt(f)
+    }
+}
+
+impl fmt::Debug for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// The owner of one outermost acquisition, or the id of one counting request: `<client>:<number>`.
+///
+/// A number is used once in the life of a client. So a request sent twice is recognised, and a stale
+/// release can never free a newer hold.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct WireOwner {
+    /// The client that asks.
+    pub client: ClientId,
+    /// Which of its acquisitions this is.
+    pub number: u64,
+}
+
+impl fmt::Display for WireOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.client, self.number)
+    }
+}
+
+impl fmt::Debug for WireOwner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for WireOwner {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        text.split_once(':')
+            .and_then(|(client, number)| {
+                Some(Self { client: ClientId(Uuid::try_parse(client).ok()?), number: number.parse().ok()? })
+            })
+            .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, format!("{text:?} is not an owner; expected <uuid>:<number>")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_reads_back_what_it_prints() {
+        let owner = WireOwner { client: ClientId::from_bits(7), number: 42 };
+        assert_eq!(owner.to_string(), "00000000-0000-0000-0000-000000000007:42");
+        assert_eq!(owner.to_string().parse::<WireOwner>().unwrap(), owner);
+        assert!("somebody".parse::<WireOwner>().is_err());
+    }
+}

@@ -1,0 +1,254 @@
+//! The one door to clock, timers, spawning and randomness (clippy's `disallowed-methods` keeps it the only one), so
+//! that a simulation can stand in for the machine.
+#![allow(clippy::disallowed_methods, reason = "this is the door")]
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::owner::ClientId;
+
+/// A point on a clock that only goes forward, also while the machine sleeps; in nanoseconds from a start of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The end of time: a deadline that never comes.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The point this many nanoseconds after the start of the clock.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the start of the clock.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The point `by` later, or [`Instant::NEVER`].
+    #[must_use]
+    pub const fn plus(self, by: Duration) -> Self {
+        let nanos = by.as_nanos();
+        if nanos > u64::MAX as u128 { Self::NEVER } else { Self(self.0.saturating_add(nanos as u64)) }
+    }
+
+    /// How long after `earlier` this is; zero if it is before.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// A boxed future, as the traits here return it.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Where time, background work and chance come from.
+#[derive(Clone)]
+pub struct Runtime(Mode);
+
+#[derive(Clone)]
+enum Mode {
+    /// The machine's boot clock, and a thread for background work.
+    System,
+    /// Tokio's clock (which a test can pause), and background work on that same runtime.
+    Simulated { handle: tokio::runtime::Handle, origin: tokio::time::Instant },
+}
+
+impl Runtime {
+    /// The machine itself: the boot clock, and one thread for each client's background work.
+    #[must_use]
+    pub const fn system() -> Self {
+        Self(Mode::System)
+    }
+
+    /// The tokio runtime this is called in, for everything: its clock (paused in tests) and its executor.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    #[must_use]
+    pub fn simulated() -> Self {
+        Self(Mode::Simulated { handle: tokio::runtime::Handle::current(), origin: tokio::time::Instant::now() })
+    }
+
+    /// The time now, for leases and deadlines.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        match &self.0 {
+            Mode::System => boot_clock(),
+            // The offset keeps "an hour ago" representable.
+            Mode::Simulated { origin, .. } => Instant(3_600_000_000_000).plus(origin.elapsed()),
+        }
+    }
+
+    /// Microseconds since 1970, for tokens only: it lifts a forgotten counter above all that was handed out before.
+    #[must_use]
+    pub fn wall_micros(&self) -> u64 {
+        match &self.0 {
+            Mode::System => std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX)),
+            Mode::Simulated { .. } => 1_700_000_000_000_000 + self.now().0 / 1_000,
+        }
+    }
+
+    /// Ends at `when`.
+    pub async fn sleep_until(&self, when: Instant) {
+        // Tokio's clock stands still while the machine is suspended, ours does not: look again after waking.
+        loop {
+            let left = when.since(self.now());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left).await;
+        }
+    }
+
+    /// Runs `work` in the background: on a thread with an executor of its own, or on the simulation's.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the machine gives no thread.
+    pub(crate) fn background<F>(&self, name: &str, work: F) -> Result<()>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        match &self.0 {
+            Mode::Simulated { handle, .. } => {
+                handle.spawn(work);
+            }
+            Mode::System => {
+                let no_thread = |error: std::io::Error| {
+                    Error::new(ErrorKind::Unavailable, "the machine gives no thread for keeping locks alive").with_source(error)
+                };
+                let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+                std::thread::Builder::new().name(name.to_owned()).spawn(move || executor.block_on(work)).map_err(no_thread)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A new random client id.
+    #[must_use]
+    pub fn client_id(&self) -> ClientId {
+        ClientId::from_bits(uuid::Uuid::new_v4().as_u128())
+    }
+}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Mode::System => "Runtime::system",
+            Mode::Simulated { .. } => "Runtime::simulated",
+        })
+    }
+}
+
+/// Runs `task` beside the caller, on the executor the caller runs on.
+pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    tokio::spawn(task);
+}
+
+/// A duration between `low` and `high`, by chance, so that many waiters do not come back in step.
+pub(crate) fn jitter(low: Duration, high: Duration) -> Duration {
+    let (low, high) = (low.as_nanos() as u64, high.as_nanos() as u64);
+    Duration::from_nanos(if low < high { fastrand::u64(low..high) } else { low })
+}
+
+/// What an unfinished first poll leaves: the future to go on with.
+pub(crate) enum FirstPoll<T, F> {
+    Ready(T),
+    Pending(F),
+}
+
+/// Polls once: an answer that is there at once needs no timer.
+pub(crate) async fn first_poll<F: Future + Unpin>(mut future: F) -> FirstPoll<F::Output, F> {
+    let mut polled = None;
+    std::future::poll_fn(|cx| {
+        polled = Some(Pin::new(&mut future).poll(cx));
+        Poll::Ready(())
+    })
+    .await;
+    match polled {
+        Some(Poll::Ready(answer)) => FirstPoll::Ready(answer),
+        _ => FirstPoll::Pending(future),
+    }
+}
+
+/// The answer of `future` if it comes within `limit`.
+pub(crate) async fn within<F: Future + Unpin>(limit: Duration, future: F) -> Option<F::Output> {
+    match first_poll(future).await {
+        FirstPoll::Ready(answer) => Some(answer),
+        FirstPoll::Pending(future) => tokio::time::timeout(limit, future).await.ok(),
+    }
+}
+
+/// A small executor for the blocking façade: timers and I/O run on its own thread, the caller's thread polls.
+pub(crate) struct Blocker {
+    handle: tokio::runtime::Handle,
+    /// Dropping it ends the thread.
+    _stop: tokio::sync::oneshot::Sender<()>,
+}
+
+impl Blocker {
+    pub(crate) fn new() -> Result<Self> {
+        let no_thread = |error: std::io::Error| {
+            Error::new(ErrorKind::Unavailable, "the machine gives no thread for blocking calls").with_source(error)
+        };
+        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
+        let handle = executor.handle().clone();
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        std::thread::Builder::new()
+            .name("lockkeeper-blocking".to_owned())
+            .spawn(move || {
+                let _ = executor.block_on(stopped);
+            })
+            .map_err(no_thread)?;
+        Ok(Self { handle, _stop: stop })
+    }
+
+    /// Waits for `future` on this thread. Unlike tokio's own `block_on` it does not panic inside an executor (it still
+    /// blocks that executor's thread, as any blocking call does).
+    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        let _context = self.handle.enter();
+        let mut future = std::pin::pin!(future);
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        loop {
+            if let Poll::Ready(answer) = future.as_mut().poll(&mut context) {
+                return answer;
+            }
+            std::thread::park();
+        }
+    }
+}
+
+struct Unpark(std::thread::Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn boot_clock() -> Instant {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn boot_clock() -> Instant {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    // An offset, so that "an hour ago" stays representable.
+    Instant(3_600_000_000_000).plus(START.get_or_init(std::time::Instant::now).elapsed())
+}

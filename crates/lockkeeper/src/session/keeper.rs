@@ -1,0 +1,131 @@
+//! The keeper: renews what is kept, looks at what is not, tells loss, and gives back what `Drop` left.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Core, Hold, lock};
+use crate::backend::{Backend, ClientCard, Event, LossReason, Renew, Renewed};
+use crate::error::{Error, ErrorKind};
+use crate::runtime::{self, Instant};
+
+/// Renewals in one request.
+const BATCH: usize = 1_000;
+
+/// How long the store remembers who we are without a word from us.
+const CARD_TTL: Duration = Duration::from_secs(90);
+
+/// Runs until the session ends and nothing is left to give back.
+pub(super) async fn keep(core: Arc<Core>) {
+    let lane = Arc::clone(&core.backend).lane();
+    let card = card(&core);
+    let mut announce_at = Instant::default();
+    loop {
+        let now = core.runtime.now();
+        let (due, mut next) = core.registry().round(now);
+        if !due.is_empty() {
+            // Told only by those who hold something.
+            if announce_at <= now {
+                announce_at = now.plus(CARD_TTL / 3);
+                let (core, lane, card) = (Arc::clone(&core), Arc::clone(&lane), card.clone());
+                runtime::spawn(async move {
+                    if let Err(error) = core.call(core.settings.command_timeout, lane.announce(card, CARD_TTL)).await {
+                        tracing::debug!(%error, "could not tell the store who we are");
+                    }
+                });
+            }
+            next = next.min(attend(&core, &lane, due, now));
+        }
+        for undo in std::mem::take(&mut *lock(&core.undos)) {
+            let (core, lane) = (Arc::clone(&core), Arc::clone(&lane));
+            runtime::spawn(async move { core.carry_out(&*lane, undo).await });
+        }
+        if core.stopping.load(Ordering::SeqCst) && core.undoing.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        tokio::select! {
+            () = core.keeper_wake.notified() => {}
+            () = core.runtime.sleep_until(next) => {}
+        }
+    }
+}
+
+/// Ends what is over, asks the store about the rest, and says when something is due again.
+fn attend(core: &Arc<Core>, lane: &Arc<dyn Backend>, due: Vec<Arc<Hold>>, now: Instant) -> Instant {
+    let mut ask = Vec::new();
+    let mut next = Instant::NEVER;
+    for hold in due {
+        let deadline = hold.deadline();
+        if !hold.is_held() {
+            continue;
+        } else if now >= deadline {
+            hold.lose(LossReason::Expired);
+        } else if hold.grounds.watched() {
+            ask.push(hold);
+        } else {
+            // Extended since it was registered.
+            core.registry().reschedule(&hold, deadline);
+            next = next.min(deadline);
+        }
+    }
+    // Holds with short leases first, each batch bounded by its shortest.
+    ask.sort_by_key(|hold| hold.grounds.lease);
+    while !ask.is_empty() {
+        let batch: Vec<_> = ask.drain(..ask.len().min(BATCH)).collect();
+        runtime::spawn(renew(Arc::clone(core), Arc::clone(lane), batch));
+    }
+    next
+}
+
+async fn renew(core: Arc<Core>, lane: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {
+    let sent = core.runtime.now();
+    let requests: Vec<Renew> = batch.iter().map(|hold| hold.renewal(hold.grounds.kept.then_some(hold.grounds.lease))).collect();
+    let shortest = batch.iter().map(|hold| hold.grounds.lease).min().unwrap_or_default();
+    let mut answers = match core.call(core.settings.limit(shortest), lane.renew(requests)).await {
+        Ok(answers) => answers,
+        Err(error) => vec![Err(error); batch.len()],
+    };
+    if answers.len() != batch.len() {
+        answers = vec![Err(Error::new(ErrorKind::Protocol, "the store left a renewal without an answer")); batch.len()];
+    }
+    let mut hurry = false;
+    for (hold, answer) in batch.iter().zip(answers) {
+        let lease = hold.grounds.lease;
+        let again = match answer {
+            Ok(Renewed::Kept) => {
+                if hold.grounds.kept {
+                    hold.renewed(sent, lease);
+                }
+                sent.plus(lease / 3)
+            }
+            Ok(Renewed::Gone) => {
+                hold.lose(LossReason::Gone);
+                continue;
+            }
+            // Unknown is not lost, and does not extend the deadline: try again soon.
+            Err(error) => {
+                let (name, owner) = (&hold.grounds.name, hold.grounds.owner);
+                tracing::debug!(%name, %owner, %error, "renewal failed");
+                core.backend.note(&Event::RenewalFailed { name, claim: hold.grounds.claim, owner });
+                core.runtime.now().plus(runtime::jitter(lease / 40, lease / 20))
+            }
+        };
+        hurry |= core.registry().reschedule(hold, again.min(hold.deadline()));
+    }
+    if hurry {
+        core.keeper_wake.notify_one();
+    }
+}
+
+fn card(core: &Core) -> ClientCard {
+    let program = std::env::current_exe().ok();
+    ClientCard {
+        id: core.id,
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        pid: std::process::id(),
+        program: program
+            .as_deref()
+            .and_then(|path| path.file_name())
+            .map_or_else(|| "-".to_owned(), |name| name.to_string_lossy().into_owned()),
+    }
+}

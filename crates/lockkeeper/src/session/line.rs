@@ -1,0 +1,274 @@
+//! The local queue of one name: of all who wait for it in this process one at a time asks the store, and the release of a mutex hands
+//! it to the next of them in one request.
+//!
+//! So a thousand local waiters cost the store as much as one. Others must not starve by it: after [`IN_A_ROW`] hand-overs comes a true
+//! release, and then courtesy: two round trips in which this process does not ask.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::Notify;
+
+use super::{Core, lock};
+use crate::backend::{Acquire, Attempt, Bell, Claim};
+use crate::owner::WireOwner;
+use crate::runtime::Instant;
+
+/// Hand-overs before a true release.
+const IN_A_ROW: u32 = 16;
+
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// First come first; the first one asks the store.
+    spots: VecDeque<Arc<Spot>>,
+    /// The owner of this process that holds it, as far as is known here.
+    held_by: Option<WireOwner>,
+    in_a_row: u32,
+    /// Others go first: see the head of this file.
+    courtesy: bool,
+    /// Shared by one first waiter after the other.
+    bell: Option<Arc<Bell>>,
+}
+
+#[derive(Debug)]
+struct Spot {
+    wake: Notify,
+    offer: Mutex<Offer>,
+}
+
+/// What the first waiter lets a local release ask for on its behalf.
+#[derive(Debug)]
+enum Offer {
+    Nothing,
+    Ready(Box<Acquire>),
+    /// On its way to the store; the waiter asks nothing itself meanwhile.
+    Sent {
+        not_after: Instant,
+    },
+    Answered {
+        attempt: Option<Attempt>,
+        sent: Instant,
+        not_after: Instant,
+    },
+    /// The waiter is gone.
+    Closed,
+}
+
+/// A waiter's place in the line; leaves it when dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    line: Arc<Line>,
+    spot: Arc<Spot>,
+    owner: WireOwner,
+}
+
+/// Where a waiter stands.
+#[derive(Debug)]
+pub(crate) enum Stand {
+    /// Wait for a local signal.
+    Wait,
+    /// First, and nobody here holds it: ask the store.
+    Ask,
+    /// As `Ask`, after two round trips of courtesy.
+    AskLater,
+    /// A local release asked for us: its answer, if it came, and when it was sent.
+    Handed { attempt: Option<Attempt>, sent: Instant, not_after: Instant },
+}
+
+impl Line {
+    /// Whether a newcomer may ask the store at once: nobody waits here and nobody here holds it.
+    pub(crate) fn is_clear(&self) -> bool {
+        let state = lock(&self.state);
+        state.spots.is_empty() && state.held_by.is_none() && !state.courtesy
+    }
+
+    /// Whether others are to go first just now.
+    pub(crate) fn is_courteous(&self) -> bool {
+        lock(&self.state).courtesy
+    }
+
+    pub(crate) fn join(self: &Arc<Self>, owner: WireOwner) -> Turn {
+        let spot = Arc::new(Spot { wake: Notify::new(), offer: Mutex::new(Offer::Nothing) });
+        lock(&self.state).spots.push_back(Arc::clone(&spot));
+        Turn { line: Arc::clone(self), spot, owner }
+    }
+
+    /// An owner of this process has it now.
+    pub(super) fn taken(&self, owner: WireOwner) {
+        lock(&self.state).held_by = Some(owner);
+    }
+
+    /// The owner no longer has it: the first waiter may ask.
+    pub(super) fn left(&self, owner: WireOwner) {
+        let mut state = lock(&self.state);
+        if state.held_by == Some(owner) {
+            state.held_by = None;
+            state.wake_first();
+        }
+    }
+
+    /// The first waiter's request, to travel with the release of `owner`; `None` if nobody waits or others are to have their chance.
+    pub(super) fn hand_over(self: &Arc<Self>, owner: WireOwner, core: &Core, sent: Instant) -> Option<Handing> {
+        let mut state = lock(&self.state);
+        let front = state.spots.front().map(Arc::clone);
+        let mut offer = front.as_ref().map(|spot| lock(&spot.offer));
+        let Some(Offer::Ready(_)) = offer.as_deref() else {
+            state.in_a_row = 0;
+            return None;
+        };
+        if state.held_by != Some(owner) || !core.capabilities.hand_over {
+            return None;
+        }
+        if state.in_a_row >= IN_A_ROW {
+            state.in_a_row = 0;
+            state.courtesy = true;
+            return None;
+        }
+        state.in_a_row += 1;
+        let Some(Offer::Ready(mut request)) = offer.as_deref_mut().map(|offer| std::mem::replace(offer, Offer::Nothing)) else {
+            return None;
+        };
+        request.not_after = sent.plus(core.settings.limit(request.lease));
+        if let Some(offer) = offer.as_deref_mut() {
+            *offer = Offer::Sent { not_after: request.not_after };
+        }
+        drop(offer);
+        let spot = front?;
+        Some(Handing { line: Arc::clone(self), spot, from: owner, request, sent, delivered: false })
+    }
+}
+
+impl State {
+    fn wake_first(&self) {
+        if let Some(first) = self.spots.front() {
+            first.wake.notify_one();
+        }
+    }
+}
+
+impl Turn {
+    /// Where we stand now. If somebody of this process holds it, `request` is left to be handed over.
+    pub(crate) fn stand(&self, request: &Acquire) -> Stand {
+        let state = lock(&self.line.state);
+        let mut offer = lock(&self.spot.offer);
+        match *offer {
+            Offer::Answered { attempt, sent, not_after } => {
+                *offer = Offer::Nothing;
+                return Stand::Handed { attempt, sent, not_after };
+            }
+            Offer::Sent { .. } => return Stand::Wait,
+            Offer::Nothing | Offer::Ready(_) | Offer::Closed => {}
+        }
+        if !state.spots.front().is_some_and(|first| Arc::ptr_eq(first, &self.spot)) {
+            return Stand::Wait;
+        }
+        // Ready in every case: a `try_lock` beside us may be the one that gets it, and releases it here.
+        if request.claim == Claim::Mutex {
+            *offer = Offer::Ready(Box::new(request.clone()));
+        }
+        match (state.held_by, state.courtesy) {
+            (Some(_), _) => Stand::Wait,
+            (None, true) => Stand::AskLater,
+            (None, false) => Stand::Ask,
+        }
+    }
+
+    /// Others had their chance.
+    pub(crate) fn end_courtesy(&self) {
+        lock(&self.line.state).courtesy = false;
+    }
+
+    /// Resolves when where we stand may have changed.
+    pub(crate) async fn changed(&self) {
+        self.spot.wake.notified().await;
+    }
+
+    pub(crate) fn bell(&self) -> Option<Arc<Bell>> {
+        lock(&self.line.state).bell.clone()
+    }
+
+    pub(crate) fn set_bell(&self, bell: Arc<Bell>) {
+        lock(&self.line.state).bell = Some(bell);
+    }
+
+    /// Takes no hand-over from now on; `Some` if one is, or may be, on its way or here.
+    pub(crate) fn close(&self) -> Option<Instant> {
+        match std::mem::replace(&mut *lock(&self.spot.offer), Offer::Closed) {
+            Offer::Sent { not_after } | Offer::Answered { not_after, .. } => Some(not_after),
+            Offer::Nothing | Offer::Ready(_) | Offer::Closed => None,
+        }
+    }
+
+    /// What was handed over is not wanted: the line must not count on it.
+    pub(crate) fn refuse(&self) {
+        self.line.left(self.owner);
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = lock(&self.line.state);
+        let was_first = state.spots.front().is_some_and(|first| Arc::ptr_eq(first, &self.spot));
+        state.spots.retain(|spot| !Arc::ptr_eq(spot, &self.spot));
+        if was_first {
+            state.wake_first();
+        }
+        if state.spots.is_empty() {
+            state.bell = None;
+            state.courtesy = false;
+        }
+    }
+}
+
+/// A hand-over on its way; if it is dropped unanswered the waiter learns that its outcome is unknown.
+#[derive(Debug)]
+pub(super) struct Handing {
+    line: Arc<Line>,
+    spot: Arc<Spot>,
+    from: WireOwner,
+    request: Box<Acquire>,
+    sent: Instant,
+    delivered: bool,
+}
+
+impl Handing {
+    pub(super) fn request(&self) -> &Acquire {
+        &self.request
+    }
+
+    pub(super) fn deliver(mut self, attempt: Option<Attempt>) {
+        self.answer(attempt);
+    }
+
+    fn answer(&mut self, attempt: Option<Attempt>) {
+        self.delivered = true;
+        let mut state = lock(&self.line.state);
+        let mut offer = lock(&self.spot.offer);
+        let waits = matches!(*offer, Offer::Sent { .. });
+        if waits {
+            *offer = Offer::Answered { attempt, sent: self.sent, not_after: self.request.not_after };
+        }
+        drop(offer);
+        let granted = waits && matches!(attempt, Some(Attempt::Granted(_)));
+        if state.held_by == Some(self.from) {
+            state.held_by = granted.then_some(self.request.owner);
+        }
+        self.spot.wake.notify_one();
+        if !waits {
+            state.wake_first();
+        }
+    }
+}
+
+impl Drop for Handing {
+    fn drop(&mut self) {
+        if !self.delivered {
+            self.answer(None);
+        }
+    }
+}

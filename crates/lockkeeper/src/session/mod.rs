@@ -1,0 +1,212 @@
+//! Holding on: a client's identity at a store, and everything that outlives a single call: renewal, loss, background release.
+//!
+//! Acquire and release run where the caller runs. Renewal, loss and what `Drop` leaves behind run on the keeper: one thread
+//! and one [lane](crate::backend::Backend::lane) per client, so that a stalled or vanished executor loses no lock.
+
+mod hold;
+mod keeper;
+mod line;
+mod owner;
+mod registry;
+mod releaser;
+mod retry;
+mod settings;
+
+pub use hold::Held;
+pub use owner::Owner;
+pub use settings::Settings;
+
+pub(crate) use hold::{Grounds, Hold};
+pub(crate) use line::{Line, Stand, Turn};
+pub(crate) use owner::{Entry, Ticket};
+pub(crate) use releaser::Undo;
+pub(crate) use retry::Trouble;
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::backend::{Backend, Capabilities, LossReason};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::owner::{ClientId, WireOwner};
+use crate::runtime::{self, Runtime};
+use registry::Registry;
+
+/// One client's standing at one store. Cheap to clone; the keeper ends when the last clone and the last guard are gone.
+#[derive(Clone, Debug)]
+pub struct Session(Arc<Life>);
+
+/// Ends the keeper when dropped; the keeper itself holds only the core.
+#[derive(Debug)]
+struct Life(Arc<Core>);
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+/// What callers, guards and the keeper share.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) id: ClientId,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) runtime: Runtime,
+    pub(crate) settings: Settings,
+    next_number: AtomicU64,
+    lines: Mutex<HashMap<Name, Weak<Line>>>,
+    registry: Mutex<Registry>,
+    /// What the keeper is to give back.
+    undos: Mutex<VecDeque<Undo>>,
+    /// Undos that are queued or under way.
+    undoing: AtomicUsize,
+    keeper_wake: Notify,
+    /// Told whenever an undo ends, and when the keeper ends.
+    progress: Notify,
+    closed: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Session {
+    /// Opens a session at `backend` and starts its keeper.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`] if the settings do not fit the store; [`ErrorKind::Unavailable`] if the machine gives no
+    /// thread for the keeper.
+    pub fn new(backend: Arc<dyn Backend>, settings: Settings, runtime: Runtime) -> Result<Self> {
+        let capabilities = backend.capabilities();
+        capabilities.check_lease(settings.lease)?;
+        settings.check()?;
+        let core = Arc::new(Core {
+            id: runtime.client_id(),
+            backend,
+            capabilities,
+            runtime,
+            settings,
+            next_number: AtomicU64::new(1),
+            lines: Mutex::default(),
+            registry: Mutex::default(),
+            undos: Mutex::default(),
+            undoing: AtomicUsize::new(0),
+            keeper_wake: Notify::new(),
+            progress: Notify::new(),
+            closed: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        });
+        core.runtime.background("lockkeeper-keeper", keeper::keep(Arc::clone(&core)))?;
+        Ok(Self(Arc::new(Life(core))))
+    }
+
+    /// This client's id.
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.core().id
+    }
+
+    /// The store below.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.core().backend
+    }
+
+    /// Gives back everything that this client holds or has left on its way, and refuses everything asked later.
+    ///
+    /// Guards that still live are told that they lost their hold.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if something could not be given back within twice the command timeout; its lease ends it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled, the closing goes on in the background if this future is dropped.
+    pub async fn close(&self) -> Result<()> {
+        let core = self.core();
+        core.closed.store(true, Ordering::SeqCst);
+        for hold in core.registry().holds() {
+            hold.lose(LossReason::Closed);
+            core.release_later(&hold);
+        }
+        let drained = Box::pin(async {
+            loop {
+                let progress = core.progress.notified();
+                if core.undoing.load(Ordering::SeqCst) == 0 {
+                    return;
+                }
+                progress.await;
+            }
+        });
+        match runtime::within(core.settings.command_timeout * 2, drained).await {
+            Some(()) => Ok(()),
+            None => Err(Error::new(
+                ErrorKind::Unavailable,
+                "the store did not take everything back in time; what is left ends with its lease",
+            )),
+        }
+    }
+
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0.0
+    }
+
+    /// An error once the client is closed.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.core().closed.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Closed, "the client was closed; connect a new one"));
+        }
+        Ok(())
+    }
+
+    /// The one local queue for a name.
+    pub(crate) fn line(&self, name: &Name) -> Arc<Line> {
+        let mut lines = lock(&self.core().lines);
+        if let Some(line) = lines.get(name).and_then(Weak::upgrade) {
+            return line;
+        }
+        // A name that nobody uses any more leaves an empty entry; sweep when they may be many.
+        if lines.len() >= 64 && lines.len().is_power_of_two() {
+            lines.retain(|_, line| line.strong_count() > 0);
+        }
+        let line = Arc::new(Line::default());
+        lines.insert(name.clone(), Arc::downgrade(&line));
+        line
+    }
+}
+
+impl Core {
+    /// The owner of a new acquisition, or the id of a new counting request.
+    pub(crate) fn next_owner(&self) -> WireOwner {
+        WireOwner { client: self.id, number: self.next_number.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Sends one request, bounded: no answer in time is an unknown outcome.
+    pub(crate) async fn call<T>(&self, limit: Duration, reply: impl Future<Output = Result<T>> + Unpin) -> Result<T> {
+        runtime::within(limit, reply).await.unwrap_or_else(|| {
+            Err(Error::new(
+                ErrorKind::Indeterminate,
+                format!("the {} store did not answer within {limit:?}", self.capabilities.store),
+            ))
+        })
+    }
+
+    fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.keeper_wake.notify_one();
+    }
+}
+
+/// Nothing here panics while it holds a lock, so a poisoned one is as good as a sound one.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,164 @@
+//! Re-entrancy for those who ask for it: an owner is a value that remembers its current holds.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, Weak};
+
+use tokio::sync::Notify;
+
+use super::{Held, Hold, lock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::owner::{ClientId, WireOwner};
+
+/// Somebody who may take a lock again while holding it.
+///
+/// Each `lock()` is its own owner, so clones of a handle exclude each other. Handles made with `owned_by(&owner)` share this one: taking
+/// the lock again costs no round trip, mints no token, never shortens the lease, and answers
+/// [`ErrorKind::Lost`] if the hold is no longer good. The lock is free when the last guard is gone.
+#[derive(Clone)]
+pub struct Owner(Arc<Inner>);
+
+struct Inner {
+    client: ClientId,
+    holds: Mutex<HashMap<Key, Slot>>,
+    changed: Notify,
+}
+
+/// A name, and whether it is the shared side of it.
+type Key = (Name, bool);
+
+enum Slot {
+    /// One of this owner's tasks is taking it.
+    Taking,
+    Held(Weak<Hold>),
+}
+
+/// How an owner gets in.
+pub(crate) enum Entry {
+    /// It was in already.
+    Reentered(Held),
+    /// From outside, with the ticket to fill; under the wire owner of the write hold that a reader keeps.
+    Outermost(Ticket, Option<WireOwner>),
+}
+
+/// The right to take a lock for an owner; gives it up when dropped unfilled.
+pub(crate) struct Ticket {
+    place: Place,
+    filled: bool,
+}
+
+/// Where an owner keeps a hold.
+pub(crate) struct Place {
+    inner: Weak<Inner>,
+    key: Key,
+}
+
+impl Owner {
+    pub(crate) fn new(client: ClientId) -> Self {
+        Self(Arc::new(Inner { client, holds: Mutex::default(), changed: Notify::new() }))
+    }
+
+    /// Whether `self` and `other` are the same owner.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Enters at once; `None` if another task of this owner is just taking it.
+    fn try_enter(&self, client: ClientId, name: &Name, shared: bool) -> Result<Option<Entry>> {
+        if client != self.0.client {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "this owner belongs to another client; make one with client.owner()",
+            ));
+        }
+        let mut holds = lock(&self.0.holds);
+        let key = (name.clone(), shared);
+        match holds.get(&key) {
+            Some(Slot::Taking) => return Ok(None),
+            // One whose last guard is just going is as good as gone.
+            Some(Slot::Held(hold)) => {
+                if let Some(held) = hold.upgrade().and_then(|hold| hold.reenter().transpose()) {
+                    return held.map(|held| Some(Entry::Reentered(held)));
+                }
+            }
+            None => {}
+        }
+        let other_side = match holds.get(&(name.clone(), !shared)) {
+            Some(Slot::Held(hold)) => hold.upgrade().filter(|hold| hold.is_valid()),
+            _ => None,
+        };
+        if other_side.is_some() && !shared {
+            return Err(Error::new(
+                ErrorKind::Deadlock,
+                format!("this owner reads {name:?} and would wait for itself; release the read guard before writing"),
+            ));
+        }
+        holds.insert(key.clone(), Slot::Taking);
+        let place = Place { inner: Arc::downgrade(&self.0), key };
+        Ok(Some(Entry::Outermost(Ticket { place, filled: false }, other_side.map(|hold| hold.grounds.owner))))
+    }
+
+    /// Enters, after any other task of this owner that is just taking it.
+    pub(crate) async fn enter(&self, client: ClientId, name: &Name, shared: bool) -> Result<Entry> {
+        loop {
+            let mut changed = std::pin::pin!(self.0.changed.notified());
+            changed.as_mut().enable();
+            if let Some(entry) = self.try_enter(client, name, shared)? {
+                return Ok(entry);
+            }
+            changed.await;
+        }
+    }
+}
+
+impl Ticket {
+    /// Where the hold is to be kept.
+    pub(crate) fn place(&self) -> Place {
+        Place { inner: Weak::clone(&self.place.inner), key: self.place.key.clone() }
+    }
+
+    pub(crate) fn fill(mut self, hold: &Arc<Hold>) {
+        self.filled = true;
+        self.place.change(|holds, key| {
+            holds.insert(key, Slot::Held(Arc::downgrade(hold)));
+        });
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.filled {
+            self.place.change(|holds, key| {
+                holds.remove(&key);
+            });
+        }
+    }
+}
+
+impl Place {
+    /// The hold ended. Its place may be another's by now.
+    pub(super) fn vacate(&self, hold: &Hold) {
+        self.change(|holds, key| {
+            if let Some(Slot::Held(kept)) = holds.get(&key)
+                && std::ptr::eq(kept.as_ptr(), hold)
+            {
+                holds.remove(&key);
+            }
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut HashMap<Key, Slot>, Key)) {
+        if let Some(inner) = self.inner.upgrade() {
+            change(&mut lock(&inner.holds), self.key.clone());
+            inner.changed.notify_waiters();
+        }
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owner").field("client", &self.0.client).finish_non_exhaustive()
+    }
+}

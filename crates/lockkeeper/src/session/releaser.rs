@@ -1,0 +1,146 @@
+//! The one way back: every release, from a guard, from `Drop` or from a cancelled acquire, goes through here.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::{Core, Hold, Line, Trouble, lock};
+use crate::backend::{Backend, Event, LossReason, Release, Released};
+use crate::error::{ErrorKind, Result};
+use crate::runtime::Instant;
+
+/// Something to give back, known to be held or only possibly so.
+#[derive(Debug)]
+pub(crate) struct Undo {
+    pub(crate) release: Release,
+    pub(crate) lease: Duration,
+    /// Requests of this owner that got no answer may still arrive until then; so it is given back once more afterwards.
+    pub(crate) settled_after: Instant,
+    /// The local queue to hand it on to.
+    pub(crate) line: Option<Arc<Line>>,
+}
+
+/// What is allowed for the store's clock to be behind when it judges `not_after`.
+const SETTLE_MARGIN: Duration = Duration::from_millis(50);
+
+impl Undo {
+    fn of(hold: &Hold) -> Self {
+        Self {
+            release: hold.release_request(),
+            lease: hold.grounds.lease,
+            settled_after: hold.grounds.unsettled_until,
+            line: hold.grounds.line.clone(),
+        }
+    }
+
+    fn is_settled(&self, now: Instant) -> bool {
+        self.settled_after == Instant::default() || now >= self.settled_after.plus(SETTLE_MARGIN)
+    }
+}
+
+impl Core {
+    /// Has the keeper give it back. Never blocks.
+    pub(crate) fn undo(&self, undo: Undo) {
+        self.undoing.fetch_add(1, Ordering::SeqCst);
+        lock(&self.undos).push_back(undo);
+        self.keeper_wake.notify_one();
+    }
+
+    pub(super) fn release_later(&self, hold: &Hold) {
+        hold.end();
+        self.undo(Undo::of(hold));
+    }
+
+    /// Gives it back where the caller runs; tells if it had been lost. When the store does not take it, or the caller goes away, the
+    /// keeper goes on.
+    pub(super) async fn release_now(&self, hold: &Hold) -> Result<Option<LossReason>> {
+        let lost = hold.end();
+        let mut rest = Rest { core: self, undo: Some(Undo::of(hold)) };
+        if lost.is_some() {
+            return Ok(lost);
+        }
+        let mut trouble = Trouble::new(self.settings.command_timeout);
+        let mut maybe_done = false;
+        loop {
+            let Some(undo) = &rest.undo else { return Ok(None) };
+            match self.give_back(&*self.backend, undo).await {
+                Ok(released) => {
+                    if undo.is_settled(self.runtime.now()) {
+                        rest.undo = None;
+                    }
+                    if released.held || maybe_done {
+                        return Ok(None);
+                    }
+                    let reason = LossReason::Gone;
+                    let Release { name, claim, owner, .. } = hold.release_request();
+                    self.backend.note(&Event::Lost { name: &name, claim, owner, reason });
+                    return Ok(Some(reason));
+                }
+                Err(error) => {
+                    maybe_done |= error.kind() == ErrorKind::Indeterminate;
+                    let now = self.runtime.now();
+                    let pause = trouble.again(error, now)?;
+                    self.runtime.sleep_until(now.plus(pause)).await;
+                }
+            }
+        }
+    }
+
+    /// One request: release, and hand on to the next of this process if one waits.
+    async fn give_back(&self, via: &dyn Backend, undo: &Undo) -> Result<Released> {
+        let mut request = undo.release.clone();
+        let sent = self.runtime.now();
+        let handing = undo.line.as_ref().and_then(|line| line.hand_over(request.owner, self, sent));
+        request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
+        let answer = self.call(self.settings.limit(undo.lease), via.release(request)).await;
+        if let Some(handing) = handing {
+            handing.deliver(answer.as_ref().ok().and_then(|released| released.next));
+        } else if let Some(line) = &undo.line {
+            line.left(undo.release.owner);
+        }
+        answer
+    }
+
+    /// The keeper's side: until it is given back for certain, or has ended by itself.
+    pub(super) async fn carry_out(&self, via: &dyn Backend, mut undo: Undo) {
+        let began = self.runtime.now();
+        let mut trouble = Trouble::new(undo.lease + undo.settled_after.since(began));
+        loop {
+            let answer = self.give_back(via, &undo).await;
+            let now = self.runtime.now();
+            match answer {
+                Ok(_) if undo.is_settled(now) => break,
+                Ok(_) => {
+                    undo.line = None;
+                    self.runtime.sleep_until(undo.settled_after.plus(SETTLE_MARGIN)).await;
+                }
+                Err(error) => match trouble.again(error, now) {
+                    Ok(pause) => self.runtime.sleep_until(now.plus(pause)).await,
+                    Err(error) => {
+                        tracing::warn!(name = %undo.release.name, owner = %undo.release.owner, %error, "not released; its lease ends it");
+                        break;
+                    }
+                },
+            }
+        }
+        self.undoing.fetch_sub(1, Ordering::SeqCst);
+        self.progress.notify_waiters();
+        if self.stopping.load(Ordering::SeqCst) {
+            self.keeper_wake.notify_one();
+        }
+    }
+}
+
+/// What is not yet given back when the caller goes away.
+struct Rest<'a> {
+    core: &'a Core,
+    undo: Option<Undo>,
+}
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        if let Some(undo) = self.undo.take() {
+            self.core.undo(undo);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The times a client keeps, with their defaults.
+
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The times a client keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Settings {
+    /// The lease of a hold that is kept alive, renewed every third of it. Default: 30 s. A crashed holder blocks others for at
+    /// most this long.
+    pub lease: Duration,
+    /// How long one request may take before its outcome counts as unknown. Default: 3 s; never more than a quarter of the lease.
+    pub command_timeout: Duration,
+    /// How long an unreachable store is tried again before a call without a wait limit gives up. Default: 10 s.
+    pub patience: Duration,
+    /// How long a waiter's place in a store's queue is kept without a sign of life. Default: 5 s.
+    pub place: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_secs(30),
+            command_timeout: Duration::from_secs(3),
+            patience: Duration::from_secs(10),
+            place: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Settings {
+    /// A waiter asks again after at most this long when nothing is heard (P6: less than a second).
+    pub(crate) const POLL: (Duration, Duration) = (Duration::from_millis(600), Duration::from_millis(900));
+
+    /// How long one request for a hold of this lease may take.
+    pub(crate) fn limit(&self, lease: Duration) -> Duration {
+        self.command_timeout.min(lease / 4)
+    }
+
+    /// What is taken off a lease for clocks that run at different speeds.
+    pub(crate) fn drift(lease: Duration) -> Duration {
+        lease / 100 + Duration::from_millis(2)
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        for (what, value) in [("command timeout", self.command_timeout), ("place in the queue", self.place)] {
+            if value.is_zero() {
+                return Err(Error::new(ErrorKind::InvalidArgument, format!("a {what} of zero would never succeed")));
+            }
+        }
+        if self.place < Duration::from_secs(2) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "a place in the queue must be kept for at least 2s: waiters show themselves about once a second",
+            ));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,139 @@
+//! The store inside the process: the model itself, under one lock. For tests, examples, and programs that are one process.
+
+mod state;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::backend::{
+    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Listing, Liveness, Page,
+    Release, Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+};
+use crate::error::Result;
+use crate::name::Name;
+use crate::runtime::Runtime;
+use state::State;
+
+/// A store inside this process.
+#[derive(Debug)]
+pub struct MemoryStore {
+    runtime: Runtime,
+    state: Arc<Mutex<State>>,
+}
+
+impl MemoryStore {
+    /// An empty store that keeps time by `runtime`.
+    #[must_use]
+    pub fn new(runtime: Runtime) -> Self {
+        Self { runtime, state: Arc::default() }
+    }
+
+    /// Forgets everything, as a server does that restarts empty; tokens still grow.
+    pub fn forget(&self) {
+        self.state().forget();
+    }
+
+    /// Rings nobody from now on, as a server does whose notifications are lost.
+    pub fn mute(&self) {
+        self.state().mute();
+    }
+
+    /// How many names something lies under, what has expired not counted.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let now = self.runtime.now();
+        self.state().len(now)
+    }
+
+    /// Whether nothing lies there.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The step is taken when the future is first polled, and done in that poll: nothing waits, so nothing can be cut in two.
+macro_rules! at_once {
+    ($step:expr) => {
+        Box::pin(async move { $step })
+    };
+}
+
+impl Backend for MemoryStore {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            store: "memory",
+            mutex: true,
+            fair: true,
+            rwlock: true,
+            semaphore: true,
+            counting_semaphore: true,
+            latch: true,
+            fencing: true,
+            hand_over: true,
+            acquire_all: true,
+            push: true,
+            liveness: Liveness::Lease,
+            min_lease: Duration::from_millis(10),
+            max_lease: Duration::from_secs(365 * 24 * 3600),
+        }
+    }
+
+    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+        self
+    }
+
+    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
+        at_once!(self.state().acquire(&request, &self.runtime))
+    }
+
+    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        at_once!(self.state().acquire_all(&requests, &self.runtime))
+    }
+
+    fn release(&self, request: Release) -> Reply<'_, Released> {
+        at_once!(self.state().release(&request, &self.runtime))
+    }
+
+    fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
+        at_once!({
+            let mut state = self.state();
+            let now = self.runtime.now();
+            Ok(requests.iter().map(|request| Ok(state.renew(request, now))).collect())
+        })
+    }
+
+    fn count(&self, request: Count) -> Reply<'_, Tally> {
+        at_once!(self.state().count(&request, &self.runtime))
+    }
+
+    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+        at_once!(Ok(State::watch(&self.state, watch)))
+    }
+
+    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
+        at_once!(Ok(self.state().inspect(&name, self.runtime.now())))
+    }
+
+    fn list(&self, listing: Listing) -> Reply<'_, Page> {
+        at_once!(Ok(self.state().list(&listing, self.runtime.now())))
+    }
+
+    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
+        at_once!(Ok(self.state().force_release(&name, &self.runtime)))
+    }
+
+    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
+        at_once!({
+            let now = self.runtime.now();
+            self.state().announce(card, now, now.plus(ttl));
+            Ok(())
+        })
+    }
+
+    fn note(&self, _event: &Event<'_>) {}
+}

@@ -1,0 +1,240 @@
+//! All names of the store, the token counter, and who listens.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::backend::{
+    Acquire, Attempt, AttemptAll, Bell, ClientCard, Count, Forced, Holder, Listing, Page, Release, Released, Renew, Renewed,
+    Ringer, Snapshot, Tally, Watch,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{Now, Record, Wake};
+use crate::name::{Name, matches_pattern};
+use crate::owner::{ClientId, WireOwner};
+use crate::runtime::{Instant, Runtime};
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    records: HashMap<Name, Record>,
+    /// The last token given out.
+    token: u64,
+    listeners: HashMap<Name, Vec<Listener>>,
+    last_listener: u64,
+    muted: bool,
+    cards: HashMap<ClientId, (ClientCard, Instant)>,
+    /// Records are swept of the expired when there are as many as this.
+    sweep_at: usize,
+}
+
+#[derive(Debug)]
+struct Listener {
+    id: u64,
+    owner: Option<WireOwner>,
+    ringer: Ringer,
+}
+
+impl State {
+    /// A step on one name. The record is taken out for it only if it is new, and stays only if something is left in it.
+    fn step<T>(&mut self, name: &Name, runtime: &Runtime, step: impl FnOnce(&mut Record, Now) -> Result<(T, Wake)>) -> Result<T> {
+        let now = self.now(runtime);
+        let (answer, empty) = match self.records.get_mut(name) {
+            Some(record) => (step(record, now), record.is_empty()),
+            None => {
+                let mut record = Record::default();
+                let answer = step(&mut record, now);
+                if !record.is_empty() {
+                    self.insert(name.clone(), record, now.at);
+                }
+                (answer, false)
+            }
+        };
+        if empty {
+            self.records.remove(name);
+        }
+        let (answer, wake) = answer?;
+        self.wake(name, wake);
+        Ok(answer)
+    }
+
+    fn insert(&mut self, name: Name, record: Record, at: Instant) {
+        if self.records.len() >= self.sweep_at.max(1_024) {
+            self.sweep(at);
+            self.sweep_at = self.records.len() * 2;
+        }
+        self.records.insert(name, record);
+    }
+
+    fn sweep(&mut self, at: Instant) {
+        self.records.retain(|_, record| {
+            record.expire(at);
+            !record.is_empty()
+        });
+    }
+
+    fn now(&self, runtime: &Runtime) -> Now {
+        Now { at: runtime.now(), token: runtime.wall_micros().max(self.token + 1) }
+    }
+
+    /// A grant's token is the last one from now on.
+    fn spend(&mut self, attempt: &Attempt) {
+        if let Attempt::Granted(grant) = attempt {
+            self.token = self.token.max(grant.token.unwrap_or(0));
+        }
+    }
+
+    pub(super) fn acquire(&mut self, request: &Acquire, runtime: &Runtime) -> Result<Attempt> {
+        let attempt =
+            self.step(&request.name, runtime, |record, now| record.acquire(request, now).map(|step| (step.answer, step.wake)))?;
+        self.spend(&attempt);
+        Ok(attempt)
+    }
+
+    pub(super) fn acquire_all(&mut self, requests: &[Acquire], runtime: &Runtime) -> Result<AttemptAll> {
+        let before: Vec<_> = requests.iter().map(|request| self.records.get(&request.name).cloned()).collect();
+        let mut grants = Vec::with_capacity(requests.len());
+        for (index, request) in requests.iter().enumerate() {
+            // Whoever asks for several does not stand in line for one.
+            let request = Acquire { place: None, ..request.clone() };
+            let refused = match self.acquire(&request, runtime) {
+                Ok(Attempt::Granted(grant)) => {
+                    grants.push(grant);
+                    continue;
+                }
+                Ok(Attempt::Busy(busy)) => Ok(AttemptAll::Busy { index, busy }),
+                Ok(Attempt::Late) => Ok(AttemptAll::Late),
+                Err(error) => Err(error),
+            };
+            // In reverse, so that the oldest copy of a name that was given twice is the one that stays.
+            for (request, before) in requests.iter().zip(before).rev() {
+                match before {
+                    Some(record) => self.records.insert(request.name.clone(), record),
+                    None => self.records.remove(&request.name),
+                };
+            }
+            return refused;
+        }
+        if grants.is_empty() {
+            return Err(Error::new(ErrorKind::InvalidArgument, "asked for no lock at all; name at least one"));
+        }
+        Ok(AttemptAll::Granted(grants))
+    }
+
+    pub(super) fn release(&mut self, request: &Release, runtime: &Runtime) -> Result<Released> {
+        let released =
+            self.step(&request.name, runtime, |record, now| record.release(request, now).map(|step| (step.answer, step.wake)))?;
+        if let Some(next) = &released.next {
+            self.spend(next);
+        }
+        Ok(released)
+    }
+
+    pub(super) fn renew(&mut self, request: &Renew, at: Instant) -> Renewed {
+        // A renewal mints no token.
+        self.records.get_mut(&request.name).map_or(Renewed::Gone, |record| record.renew(request, Now { at, token: 0 }))
+    }
+
+    pub(super) fn count(&mut self, request: &Count, runtime: &Runtime) -> Result<Tally> {
+        self.step(&request.name, runtime, |record, now| record.count(request, now).map(|step| (step.answer, step.wake)))
+    }
+
+    pub(super) fn force_release(&mut self, name: &Name, runtime: &Runtime) -> Forced {
+        let from = self
+            .step(name, runtime, |record, now| {
+                let step = record.force_release(now);
+                Ok((step.answer, step.wake))
+            })
+            .unwrap_or_default();
+        Forced { from: from.into_iter().map(|holder| self.introduce(holder)).collect() }
+    }
+
+    pub(super) fn inspect(&self, name: &Name, at: Instant) -> Option<Snapshot> {
+        let mut found = self.records.get(name)?.snapshot(name, at)?;
+        found.holders = found.holders.into_iter().map(|holder| self.introduce(holder)).collect();
+        Some(found)
+    }
+
+    pub(super) fn list(&self, listing: &Listing, at: Instant) -> Page {
+        let mut names: Vec<_> = self
+            .records
+            .keys()
+            .filter(|name| matches_pattern(&listing.pattern, name.as_str()))
+            .filter(|name| listing.after.as_deref().is_none_or(|after| name.as_str() > after))
+            .collect();
+        names.sort_unstable();
+        let more = names.len() > listing.limit;
+        names.truncate(listing.limit);
+        Page {
+            next: names.last().filter(|_| more).map(|name| name.as_str().to_owned()),
+            found: names.into_iter().filter_map(|name| self.inspect(name, at)).collect(),
+        }
+    }
+
+    fn introduce(&self, mut holder: Holder) -> Holder {
+        holder.client =
+            holder.owner.parse::<WireOwner>().ok().and_then(|owner| self.cards.get(&owner.client)).map(|(card, _)| card.clone());
+        holder
+    }
+
+    pub(super) fn announce(&mut self, card: ClientCard, now: Instant, until: Instant) {
+        self.cards.retain(|_, (_, ends)| *ends > now);
+        self.cards.insert(card.id, (card, until));
+    }
+
+    pub(super) fn len(&mut self, at: Instant) -> usize {
+        self.sweep(at);
+        self.records.len()
+    }
+
+    pub(super) fn forget(&mut self) {
+        self.records.clear();
+    }
+
+    pub(super) fn mute(&mut self) {
+        self.muted = true;
+    }
+
+    pub(super) fn watch(state: &Arc<Mutex<Self>>, watch: Watch) -> Bell {
+        Bell::new(|ringer| {
+            let mut inner = state.lock().unwrap_or_else(PoisonError::into_inner);
+            inner.last_listener += 1;
+            let id = inner.last_listener;
+            inner.listeners.entry(watch.name.clone()).or_default().push(Listener { id, owner: watch.owner, ringer });
+            Box::new(Listening { state: Arc::downgrade(state), name: watch.name, id })
+        })
+    }
+
+    fn wake(&self, name: &Name, wake: Wake) {
+        if self.muted || wake == Wake::default() {
+            return;
+        }
+        for listener in self.listeners.get(name).into_iter().flatten() {
+            let called = match listener.owner {
+                Some(owner) => wake.head == Some(owner),
+                None => wake.all,
+            };
+            if called {
+                listener.ringer.ring();
+            }
+        }
+    }
+}
+
+/// Ends the listening when dropped.
+struct Listening {
+    state: Weak<Mutex<State>>,
+    name: Name,
+    id: u64,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let Some(state) = self.state.upgrade() else { return };
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listeners) = state.listeners.get_mut(&self.name) {
+            listeners.retain(|listener| listener.id != self.id);
+            if listeners.is_empty() {
+                state.listeners.remove(&self.name);
+            }
+        }
+    }
+}

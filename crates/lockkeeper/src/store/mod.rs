@@ -1,0 +1,5 @@
+//! Backends that touch a store; each knows only the contract, never another store.
+
+pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;

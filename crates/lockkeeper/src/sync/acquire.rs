@@ -1,0 +1,297 @@
+//! Taking a hold: from the first request to the guard, with nothing left behind on any way out.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::target::Target;
+use super::wait::{Look, Looked, Patience, wait};
+use crate::backend::{Acquire, Attempt, Bell, Busy, Claim, Event, Grant, Release, Renew, Watch};
+use crate::error::{Error, ErrorKind, Result};
+use crate::owner::WireOwner;
+use crate::runtime::{self, Instant};
+use crate::session::{Entry, Grounds, Held, Hold, Session, Settings, Stand, Ticket, Turn, Undo};
+
+/// Takes a hold; `None` if others kept it for as long as `patience` lasted.
+pub(super) async fn acquire(target: &Target, claim: Claim, patience: Patience, lease: Option<Duration>) -> Result<Option<Held>> {
+    let session = &target.session;
+    let began = session.core().runtime.now();
+    let name = target.name()?;
+    let (wire_owner, ticket) = match &target.owner {
+        None => (None, None),
+        Some(owner) => {
+            let deadline = patience.deadline(began);
+            let entering = Box::pin(owner.enter(session.id(), name, claim == Claim::Read));
+            match runtime::within(deadline.since(began), entering).await {
+                Some(Ok(Entry::Reentered(held))) => return Ok(Some(held)),
+                Some(Ok(Entry::Outermost(ticket, wire_owner))) => (wire_owner, Some(ticket)),
+                Some(Err(error)) => return Err(error),
+                None => return Ok(None),
+            }
+        }
+    };
+    let mut taking = Taking::new(target, claim, patience, lease, wire_owner, began)?;
+    taking.ticket = ticket;
+    // Where nobody is in the way the first answer is the last: no queue, no timer, no second box.
+    if taking.may_ask_at_once(patience) {
+        match taking.ask().await {
+            Ok(Looked::Ready(held)) => return Ok(Some(held)),
+            Ok(_) if patience == Patience::Try => return Ok(None),
+            Ok(_) => {}
+            Err(error) if error.is_retryable() => {}
+            Err(error) => return Err(error),
+        }
+    } else if patience == Patience::Try {
+        return Ok(None);
+    }
+    Box::pin(wait(session, patience, began, &mut taking)).await
+}
+
+/// Takes the read hold of the owner that writes, without waiting: the store grants it to the writer.
+pub(super) async fn downgrade(target: &Target, writer: &Held, lease: Option<Duration>) -> Result<Option<Held>> {
+    let began = target.session.core().runtime.now();
+    let mut taking = Taking::new(target, Claim::Read, Patience::Try, lease, Some(writer.owner()), began)?;
+    Box::pin(wait(&target.session, Patience::Try, began, &mut taking)).await
+}
+
+/// An acquisition under way. Dropped before it holds, it has the keeper undo whatever it may have left.
+struct Taking<'a> {
+    session: &'a Session,
+    target: &'a Target,
+    request: Acquire,
+    kept: bool,
+    began: Instant,
+    deadline: Instant,
+    ticket: Option<Ticket>,
+    turn: Option<Turn>,
+    bell: Option<Arc<Bell>>,
+    /// The `not_after` of a request that is out.
+    in_flight: Option<Instant>,
+    /// The latest `not_after` of requests that got no answer.
+    unknown_until: Instant,
+    /// The store said busy before we listened to it.
+    unheard: bool,
+    /// A place in the store's queue was taken.
+    placed: bool,
+    done: bool,
+}
+
+impl<'a> Taking<'a> {
+    fn new(
+        target: &'a Target,
+        claim: Claim,
+        patience: Patience,
+        lease: Option<Duration>,
+        owner: Option<WireOwner>,
+        began: Instant,
+    ) -> Result<Self> {
+        let session = &target.session;
+        let core = session.core();
+        session.check_open()?;
+        if !core.capabilities.supports(claim.kind()) {
+            return Err(core.capabilities.unsupported(&claim.kind().to_string()));
+        }
+        if claim == Claim::Fair && !core.capabilities.fair {
+            return Err(core.capabilities.unsupported("fair mutex"));
+        }
+        if let Some(lease) = lease {
+            core.capabilities.check_lease(lease)?;
+        }
+        let request = Acquire {
+            name: target.name()?.clone(),
+            claim,
+            owner: owner.unwrap_or_else(|| core.next_owner()),
+            lease: lease.unwrap_or(core.settings.lease),
+            not_after: began,
+            since: began,
+            place: (patience != Patience::Try).then_some(core.settings.place),
+            floor: 0,
+        };
+        Ok(Self {
+            session,
+            target,
+            request,
+            kept: lease.is_none(),
+            began,
+            deadline: patience.deadline(began),
+            ticket: None,
+            turn: None,
+            bell: None,
+            in_flight: None,
+            unknown_until: Instant::default(),
+            unheard: false,
+            placed: false,
+            done: false,
+        })
+    }
+
+    fn may_ask_at_once(&self, patience: Patience) -> bool {
+        match &self.target.line {
+            None => true,
+            Some(line) if patience == Patience::Try => !line.is_courteous(),
+            Some(line) => line.is_clear(),
+        }
+    }
+
+    /// One request to the store.
+    async fn ask(&mut self) -> Result<Looked<Held>> {
+        let core = self.session.core();
+        let sent = core.runtime.now();
+        let limit = core.settings.limit(self.request.lease);
+        // A caller that waits a moment is not kept for the whole command timeout, yet a round trip must fit in.
+        let limit = limit.min(self.deadline.since(sent).max(limit / 10)).min(limit);
+        self.request.not_after = sent.plus(limit);
+        self.in_flight = Some(self.request.not_after);
+        let answer = core.call(limit, core.backend.acquire(self.request.clone())).await;
+        self.in_flight = None;
+        match answer {
+            Ok(Attempt::Granted(grant)) => self.granted(grant, sent, false).map(Looked::Ready),
+            Ok(Attempt::Busy(busy)) => Ok(self.busy(busy)),
+            Ok(Attempt::Late) => Err(Error::new(
+                ErrorKind::Unavailable,
+                "the request reached the store too late; the network or its clock is slow",
+            )),
+            Err(error) => {
+                if matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Protocol) {
+                    self.unknown_until = self.unknown_until.max(self.request.not_after);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn busy(&mut self, busy: Busy) -> Looked<Held> {
+        self.unheard = true;
+        self.placed |= self.request.claim.queues() && self.request.place.is_some();
+        Looked::Busy(busy)
+    }
+
+    /// The answer to a request sent at `sent` is yes: from here on the hold looks after itself.
+    fn granted(&mut self, grant: Grant, sent: Instant, handed_over: bool) -> Result<Held> {
+        let core = self.session.core();
+        let now = core.runtime.now();
+        let lease = self.request.lease;
+        if now.since(sent) + Settings::drift(lease) >= lease {
+            self.unknown_until = self.unknown_until.max(now);
+            return Err(Error::new(ErrorKind::Indeterminate, "the grant came when its lease had ended; it is being given back"));
+        }
+        let on_its_way = self.turn.as_ref().and_then(Turn::close).unwrap_or_default();
+        let Acquire { name, claim, owner, .. } = &self.request;
+        let hold = Hold::new(
+            self.session,
+            Grounds {
+                name: name.clone(),
+                claim: *claim,
+                owner: *owner,
+                token: grant.token,
+                lease,
+                kept: self.kept,
+                sent,
+                unsettled_until: self.unknown_until.max(on_its_way),
+                line: self.target.line.clone(),
+                place: self.ticket.as_ref().map(Ticket::place),
+            },
+        );
+        self.done = true;
+        core.backend.note(&Event::Acquired { name, claim: *claim, owner: *owner, waited: now.since(self.began), handed_over });
+        if let Some(ticket) = self.ticket.take() {
+            ticket.fill(&hold);
+        }
+        Ok(hold.enter())
+    }
+
+    /// Two round trips in which others may take it.
+    async fn courtesy(&self) {
+        let core = self.session.core();
+        let Acquire { name, claim, owner, lease, .. } = &self.request;
+        for _ in 0..2 {
+            let look = Renew { name: name.clone(), claim: *claim, owner: *owner, lease: None };
+            // Only the time it takes matters.
+            let _ = core.call(core.settings.limit(*lease), core.backend.renew(vec![look])).await;
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Look for Taking<'_> {
+    type Found = Held;
+
+    async fn look(&mut self) -> Result<Looked<Held>> {
+        if let Some(line) = &self.target.line {
+            let turn = self.turn.get_or_insert_with(|| line.join(self.request.owner));
+            match turn.stand(&self.request) {
+                Stand::Wait => return Ok(Looked::Local),
+                Stand::Ask => {}
+                Stand::AskLater => {
+                    self.courtesy().await;
+                    if let Some(turn) = &self.turn {
+                        turn.end_courtesy();
+                    }
+                }
+                Stand::Handed { attempt: Some(Attempt::Granted(grant)), sent, .. } => {
+                    return self.granted(grant, sent, true).map(Looked::Ready);
+                }
+                Stand::Handed { attempt: Some(_), .. } => {}
+                Stand::Handed { attempt: None, not_after, .. } => {
+                    self.unknown_until = self.unknown_until.max(not_after);
+                }
+            }
+        }
+        if std::mem::take(&mut self.unheard) && self.request.place.is_some() && self.bell.is_none() {
+            // Known already: listen, and ask then.
+            return Ok(Looked::Busy(Busy::default()));
+        }
+        self.ask().await
+    }
+
+    async fn listen(&mut self) -> Result<Arc<Bell>> {
+        if let Some(bell) = self.turn.as_ref().and_then(Turn::bell) {
+            self.bell = Some(Arc::clone(&bell));
+            return Ok(bell);
+        }
+        let core = self.session.core();
+        let Acquire { name, claim, owner, .. } = &self.request;
+        let watch = Watch { name: name.clone(), kind: claim.kind(), owner: (*claim == Claim::Fair).then_some(*owner) };
+        let bell = Arc::new(core.call(core.settings.command_timeout, core.backend.watch(watch)).await?);
+        if let Some(turn) = &self.turn {
+            turn.set_bell(Arc::clone(&bell));
+        }
+        self.bell = Some(Arc::clone(&bell));
+        Ok(bell)
+    }
+
+    fn told(&self) -> impl Future<Output = ()> + Send {
+        let turn = self.turn.as_ref();
+        async move {
+            match turn {
+                Some(turn) => turn.changed().await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        if self.done {
+            return;
+        }
+        let core = self.session.core();
+        let Acquire { name, claim, owner, lease, .. } = &self.request;
+        core.backend.note(&Event::GaveUp { name, claim: *claim, waited: core.runtime.now().since(self.began) });
+        let handed = self.turn.as_ref().and_then(Turn::close);
+        if let (Some(_), Some(turn)) = (handed, &self.turn) {
+            turn.refuse();
+        }
+        let unknown = self.unknown_until > Instant::default();
+        if self.placed || unknown || self.in_flight.is_some() || handed.is_some() {
+            let settled_after = self.unknown_until.max(self.in_flight.unwrap_or_default()).max(handed.unwrap_or_default());
+            core.undo(Undo {
+                release: Release { name: name.clone(), claim: *claim, owner: *owner, then: None },
+                lease: *lease,
+                settled_after,
+                line: None,
+            });
+        }
+    }
+}

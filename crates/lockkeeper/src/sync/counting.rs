@@ -1,0 +1,128 @@
+//! Requests that count, and waiting for a number. A counting request carries an id: sent again after a lost answer it counts once.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::target::Target;
+use super::wait::{Look, Looked, Patience, wait};
+use crate::backend::{Bell, Busy, Count, CountOp, Counted, Tally, Watch};
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::BoxFuture;
+use crate::session::Trouble;
+
+/// Carries out `op` once, however often it has to be sent.
+pub(super) async fn count(target: &Target, op: CountOp) -> Result<Counted> {
+    let session = &target.session;
+    session.check_open()?;
+    let core = session.core();
+    if !core.capabilities.supports(op.kind()) {
+        return Err(core.capabilities.unsupported(&op.kind().to_string()));
+    }
+    let began = core.runtime.now();
+    let timeout = core.settings.command_timeout;
+    // The same for all repetitions, and remembered for longer than any of them can arrive: so none counts twice.
+    let request =
+        Count { name: target.name()?.clone(), id: core.next_owner(), not_after: began.plus(timeout), remember: timeout * 2, op };
+    let mut trouble = Trouble::new(timeout);
+    let mut unknown = None;
+    loop {
+        let limit = request.not_after.since(core.runtime.now()).max(timeout / 10);
+        let error = match core.call(limit, core.backend.count(request.clone())).await {
+            Ok(Tally::Counted(counted)) => return Ok(counted),
+            Ok(Tally::Late) => {
+                // An earlier sending may have counted.
+                return Err(unknown.unwrap_or_else(|| {
+                    Error::new(ErrorKind::Unavailable, "the request reached the store too late; the network or its clock is slow")
+                }));
+            }
+            Err(error) => error,
+        };
+        if error.kind() == ErrorKind::Indeterminate {
+            unknown = Some(error.clone());
+        }
+        let now = core.runtime.now();
+        match trouble.again(error, now) {
+            Ok(pause) => core.runtime.sleep_until(now.plus(pause)).await,
+            Err(error) => return Err(unknown.unwrap_or(error)),
+        }
+    }
+}
+
+/// Waiting for a number: `acquire(2).wait(…).await`, `latch.wait().timeout(…).await`.
+///
+/// # Errors
+///
+/// `Timeout` if it did not happen in the time allowed; otherwise the store's errors.
+///
+/// # Cancel safety
+///
+/// Waiting for a latch only looks. A dropped [`CountingSemaphore::acquire`](crate::CountingSemaphore::acquire) whose request is on its way may have taken its permits:
+/// they have no owner that could give them back. Let it run to its end, or use a [`Semaphore`](crate::Semaphore).
+#[must_use = "it does nothing unless awaited"]
+pub struct Waiting<'a> {
+    target: &'a Target,
+    op: CountOp,
+    patience: Patience,
+}
+
+impl<'a> Waiting<'a> {
+    pub(super) fn new(target: &'a Target, op: CountOp) -> Self {
+        Self { target, op, patience: Patience::Forever }
+    }
+
+    /// Waits at most this long, trouble with the store included.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.patience = Patience::For(limit);
+        self
+    }
+}
+
+impl<'a> IntoFuture for Waiting<'a> {
+    type Output = Result<()>;
+    type IntoFuture = BoxFuture<'a, Result<()>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let session = &self.target.session;
+            let began = session.core().runtime.now();
+            let mut watching = Watching { target: self.target, op: self.op };
+            wait(session, self.patience, began, &mut watching).await?.ok_or_else(|| {
+                Error::new(ErrorKind::Timeout, format!("{:?} was not there in the time allowed for waiting", self.target))
+            })
+        })
+    }
+}
+
+impl fmt::Debug for Waiting<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("name", self.target).field("op", &self.op).field("patience", &self.patience).finish()
+    }
+}
+
+struct Watching<'a> {
+    target: &'a Target,
+    op: CountOp,
+}
+
+impl Look for Watching<'_> {
+    type Found = ();
+
+    async fn look(&mut self) -> Result<Looked<()>> {
+        let counted = count(self.target, self.op).await?;
+        // A latch is waited for by reading it, permits by taking them.
+        let ready = if self.op.is_read() { counted.value == 0 } else { counted.done };
+        Ok(if ready { Looked::Ready(()) } else { Looked::Busy(Busy::default()) })
+    }
+
+    async fn listen(&mut self) -> Result<Arc<Bell>> {
+        let core = self.target.session.core();
+        let watch = Watch { name: self.target.name()?.clone(), kind: self.op.kind(), owner: None };
+        core.call(core.settings.command_timeout, core.backend.watch(watch)).await.map(Arc::new)
+    }
+
+    fn told(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+}

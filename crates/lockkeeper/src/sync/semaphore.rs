@@ -1,0 +1,133 @@
+//! A number of permits, each leased.
+
+use super::counting::count;
+use super::guard;
+use super::options::{Acquiring, TryAcquiring};
+use super::target::Target;
+use crate::backend::{Claim, CountOp, Kind, SemaphoreOp};
+use crate::error::{Error, ErrorKind, Result};
+use crate::session::{Held, Session};
+
+/// A fixed number of permits, each leased and kept alive: a crash gives its permits back.
+///
+/// The first use creates the semaphore with the size given; later uses must give the same. It keeps its size when all permits are
+/// back; [`resize`](Self::resize) changes it, [`remove`](Self::remove) ends it.
+///
+/// *Fairness:* within one process first come first served, a large request included; between processes whoever asks first.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// let client = lockkeeper::Client::connect("memory:").await?;
+/// let workers = client.semaphore("workers", 3);
+/// let two = workers.acquire_many(2).await?;
+/// let one = workers.acquire().await?;
+/// assert!(workers.try_acquire().await?.is_none());
+/// two.release().await?;
+/// assert_eq!(workers.available().await?, 2);
+/// # drop(one);
+/// # Ok(()) }
+/// ```
+#[doc(alias = "RPermitExpirableSemaphore")]
+#[derive(Clone, Debug)]
+pub struct Semaphore {
+    target: Target,
+    permits: u32,
+}
+
+/// Holds permits of a [`Semaphore`]. Permits are not fenced.
+#[must_use = "if unused the permits are given back at once"]
+#[clippy::has_significant_drop]
+pub struct Permit(Held);
+
+impl Semaphore {
+    /// The semaphore `name` of `permits` permits at the session's store.
+    pub fn new(session: &Session, name: impl AsRef<str>, permits: u32) -> Self {
+        Self { target: Target::new(session, name).lined(), permits }
+    }
+
+    /// Takes a permit, waiting for it.
+    pub fn acquire(&self) -> Acquiring<'_, Permit> {
+        self.acquire_many(1)
+    }
+
+    /// Takes a permit if one is free now.
+    pub fn try_acquire(&self) -> TryAcquiring<'_, Permit> {
+        self.try_acquire_many(1)
+    }
+
+    /// Takes `count` permits together, waiting for them.
+    pub fn acquire_many(&self, count: u32) -> Acquiring<'_, Permit> {
+        Acquiring::new(&self.target, self.claim(count))
+    }
+
+    /// Takes `count` permits together if they are free now.
+    pub fn try_acquire_many(&self, count: u32) -> TryAcquiring<'_, Permit> {
+        TryAcquiring::new(&self.target, self.claim(count))
+    }
+
+    fn claim(&self, take: u32) -> Result<Claim> {
+        let of = self.permits;
+        let complaint = match (take, of) {
+            (_, 0) => "a semaphore needs at least 1 permit".to_owned(),
+            (0, _) => format!("cannot take 0 permits; take 1 to {of}"),
+            (take, of) if take > of => format!("cannot take {take} permits of a semaphore that has {of}"),
+            _ => return Ok(Claim::Permits { take, of }),
+        };
+        Err(Error::new(ErrorKind::InvalidArgument, complaint))
+    }
+
+    /// How many permits are free; all of them if the semaphore does not exist yet. Negative after a resize below what is held.
+    ///
+    /// # Errors
+    ///
+    /// `WrongKind` if another kind lives there; the store's errors.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it only reads.
+    pub async fn available(&self) -> Result<i64> {
+        let name = self.target.name()?;
+        let core = self.target.session.core();
+        let found = core.call(core.settings.command_timeout, core.backend.inspect(name.clone())).await?;
+        match found {
+            None => Ok(i64::from(self.permits)),
+            Some(found) if found.kind == Kind::Semaphore => Ok(found.value.unwrap_or_default()),
+            Some(found) => Err(found.kind.instead_of(Kind::Semaphore, name)),
+        }
+    }
+
+    /// Sets how many permits there are in all, and gives the handle for that. Permits above it stay with their holders and
+    /// are not given out again.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for zero; `WrongKind` if another kind lives there; the store's errors.
+    ///
+    /// # Cancel safety
+    ///
+    /// It may or may not have happened.
+    pub async fn resize(&self, permits: u32) -> Result<Self> {
+        if permits == 0 {
+            return Err(Error::new(ErrorKind::InvalidArgument, "a semaphore needs at least 1 permit; remove() ends it"));
+        }
+        count(&self.target, CountOp::Semaphore(SemaphoreOp::Resize(permits))).await?;
+        Ok(Self { target: self.target.clone(), permits })
+    }
+
+    /// Removes the semaphore if nobody holds a permit; tells whether it did.
+    ///
+    /// # Errors
+    ///
+    /// `WrongKind` if another kind lives there; the store's errors.
+    ///
+    /// # Cancel safety
+    ///
+    /// It may or may not have happened.
+    pub async fn remove(&self) -> Result<bool> {
+        Ok(count(&self.target, CountOp::Semaphore(SemaphoreOp::Remove)).await?.done)
+    }
+}
+
+guard!(Permit);

@@ -1,0 +1,53 @@
+//! What a handle points at: a name at a store, and for whom.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::session::{Line, Owner, Session};
+
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) session: Session,
+    /// A bad name is told when the handle is used, so that making a handle needs no `?`.
+    name: Result<Name>,
+    pub(super) owner: Option<Owner>,
+    /// The local queue, where one of this process's waiters asks for all.
+    pub(super) line: Option<Arc<Line>>,
+}
+
+impl Target {
+    pub(super) fn new(session: &Session, name: impl AsRef<str>) -> Self {
+        Self { session: session.clone(), name: Name::new(name), owner: None, line: None }
+    }
+
+    /// The same, with the local queue for its name.
+    pub(super) fn lined(mut self) -> Self {
+        self.line = self.name.as_ref().ok().map(|name| self.session.line(name));
+        self
+    }
+
+    pub(super) fn owned_by(&self, owner: &Owner) -> Self {
+        Self { owner: Some(owner.clone()), ..self.clone() }
+    }
+
+    pub(super) fn name(&self) -> Result<&Name> {
+        self.name.as_ref().map_err(Clone::clone)
+    }
+
+    /// The error for a wait that others outlasted.
+    pub(super) fn timeout(&self) -> Error {
+        let name = self.name.as_ref().map_or("", Name::as_str);
+        Error::new(ErrorKind::Timeout, format!("{name:?} was held by others for as long as the call was allowed to wait"))
+    }
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Ok(name) => name.fmt(f),
+            Err(error) => write!(f, "<{error}>"),
+        }
+    }
+}

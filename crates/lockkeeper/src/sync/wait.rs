@@ -1,0 +1,132 @@
+//! The only wait loop. Everything that waits (locks, permits, counters, latches) waits here.
+//!
+//! Push wakes it, and it never relies on push alone: it asks again within a second, and when a lease it was told of ends.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Bell, Busy};
+use crate::error::Result;
+use crate::runtime::{self, Instant};
+use crate::session::{Session, Settings, Trouble};
+
+/// What somebody found who looked.
+#[derive(Debug)]
+pub(super) enum Looked<T> {
+    /// What was waited for.
+    Ready(T),
+    /// Not yet: listen to the store, and ask again.
+    Busy(Busy),
+    /// Not yet, and somebody in this process will tell.
+    Local,
+}
+
+/// Something that can be waited for.
+pub(super) trait Look: Send {
+    type Found;
+
+    /// Asks once.
+    fn look(&mut self) -> impl Future<Output = Result<Looked<Self::Found>>> + Send;
+
+    /// Listens to the store.
+    fn listen(&mut self) -> impl Future<Output = Result<Arc<Bell>>> + Send;
+
+    /// Resolves when somebody in this process has news.
+    fn told(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Not at all for others; for the store's answer as long as a command may take.
+    Try,
+    /// So long, trouble with the store included.
+    For(Duration),
+    /// As long as it takes; trouble with the store as long as the settings allow.
+    Forever,
+}
+
+impl Patience {
+    /// When waiting for others ends.
+    pub(super) fn deadline(self, began: Instant) -> Instant {
+        match self {
+            Self::Try => began,
+            Self::For(wait) => began.plus(wait),
+            Self::Forever => Instant::NEVER,
+        }
+    }
+
+    /// How long trouble with the store is borne.
+    fn trouble(self, settings: &Settings) -> Trouble {
+        Trouble::new(match self {
+            Self::Try => settings.command_timeout,
+            Self::For(wait) => wait,
+            Self::Forever => settings.patience,
+        })
+    }
+}
+
+/// Looks until it is there; `None` when patience ended first.
+///
+/// If the last thing met was trouble with the store, that is the answer: "held by others" and "not reachable" are told apart.
+pub(super) async fn wait<L: Look>(
+    session: &Session,
+    patience: Patience,
+    began: Instant,
+    look: &mut L,
+) -> Result<Option<L::Found>> {
+    let core = session.core();
+    let deadline = patience.deadline(began);
+    let mut trouble = patience.trouble(&core.settings);
+    let mut bell: Option<Arc<Bell>> = None;
+    loop {
+        session.check_open()?;
+        let mut found = look.look().await;
+        if matches!(found, Ok(Looked::Busy(_))) && bell.is_none() && patience != Patience::Try {
+            match look.listen().await {
+                // What happened between asking and listening rang no bell of ours: ask once more.
+                Ok(ours) => {
+                    bell = Some(ours);
+                    continue;
+                }
+                Err(error) => found = Err(error),
+            }
+        }
+        let now = core.runtime.now();
+        let (pause, listening, error) = match found {
+            Ok(Looked::Ready(found)) => return Ok(Some(found)),
+            Ok(Looked::Busy(busy)) => (Some(pause(busy)), true, None),
+            Ok(Looked::Local) => (None, false, None),
+            Err(error) => (Some(trouble.again(error.clone(), now)?), false, Some(error)),
+        };
+        if error.is_none() {
+            trouble.over();
+        }
+        // A try does not wait for others, but for the store it does.
+        let give_up = if error.is_some() && patience == Patience::Try { Instant::NEVER } else { deadline };
+        if now >= give_up {
+            return error.map_or(Ok(None), Err);
+        }
+        let until = pause.map_or(Instant::NEVER, |pause| now.plus(pause)).min(give_up);
+        let rung = async {
+            match &bell {
+                Some(bell) if listening => bell.rung().await,
+                _ => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = rung => {}
+            () = look.told() => {}
+            () = core.runtime.sleep_until(until) => {}
+        }
+    }
+}
+
+/// When to ask again by ourselves: when a lease ends, and within a second in any case.
+fn pause(busy: Busy) -> Duration {
+    let poll = runtime::jitter(Settings::POLL.0, Settings::POLL.1);
+    // A little later than the end we were told: stores count in milliseconds, and a lease that ends while we ask costs a whole poll.
+    let after = Duration::from_millis(1);
+    busy.retry_in.map_or(poll, |end| poll.min(end + after))
+}
