@@ -158,6 +158,14 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(task);
 }
 
+/// As [`spawn`], and nothing where there is no executor.
+#[cfg(feature = "redis")]
+pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static) {
+    if let Ok(executor) = tokio::runtime::Handle::try_current() {
+        executor.spawn(task);
+    }
+}
+
 /// A duration between `low` and `high`, by chance, so that many waiters do not come back in step.
 pub(crate) fn jitter(low: Duration, high: Duration) -> Duration {
     let (low, high) = (low.as_nanos() as u64, high.as_nanos() as u64);

@@ -13,21 +13,19 @@ pub struct Bell {
 }
 
 /// The store's end.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Ringer(Arc<Notify>);
 
 impl Bell {
-    /// A bell and its ringer. `listening` is kept until the bell is dropped.
-    pub fn new(listening: impl FnOnce(Ringer) -> Box<dyn Send + Sync>) -> Self {
-        let rung = Arc::new(Notify::new());
-        let listening = listening(Ringer(Arc::clone(&rung)));
-        Self { rung, _listening: listening }
+    /// The bell of `ringer`. `listening` is kept until the bell is dropped.
+    pub fn new(ringer: &Ringer, listening: impl Send + Sync + 'static) -> Self {
+        Self { rung: Arc::clone(&ringer.0), _listening: Box::new(listening) }
     }
 
     /// A bell that never rings, for stores that cannot push.
     #[must_use]
     pub fn silent() -> Self {
-        Self::new(|_| Box::new(()))
+        Self::new(&Ringer::default(), ())
     }
 
     /// Waits until it was rung since the last time; several rings count as one.

@@ -33,3 +33,16 @@ pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 pub fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&World) -> Running<'_>) {
     world::run(harness, name, needs, case);
 }
+
+/// Skips a test for want of something: says so, and fails if the environment variable `LOCKKEEPER_REQUIRE` is set, so that a
+/// skipped store never looks tested where it has to be.
+///
+/// # Panics
+///
+/// If `LOCKKEEPER_REQUIRE` names something that `why` mentions (a comma-separated list, for example `redis`).
+pub fn skip(what: &str, why: &str) {
+    let required = std::env::var("LOCKKEEPER_REQUIRE").unwrap_or_default();
+    let must = required.split(',').map(str::trim).any(|word| !word.is_empty() && why.contains(word));
+    assert!(!must, "{what} must not be skipped (LOCKKEEPER_REQUIRE={required}): {why}");
+    println!("skipped {what}: {why}");
+}

@@ -28,6 +28,11 @@ pub trait Harness: Send + Sync + 'static {
     /// Whose clock the store keeps time by.
     fn time(&self) -> Time;
 
+    /// Why the store cannot be had on this machine, if so: its cases are skipped then, see [`skip`](super::skip).
+    fn missing(&self) -> Option<String> {
+        None
+    }
+
     /// Opens an empty store that nobody else uses. What it needs is kept alive with the backend.
     fn open(&self, runtime: Runtime) -> impl Future<Output = Arc<dyn Backend>> + Send;
 }
@@ -188,6 +193,10 @@ impl World {
 }
 
 pub(super) fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&World) -> Running<'_>) {
+    if let Some(why) = harness.missing() {
+        super::skip(name, &why);
+        return;
+    }
     let time = harness.time();
     let executor = tokio::runtime::Builder::new_current_thread()
         .enable_all()

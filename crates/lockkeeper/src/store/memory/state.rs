@@ -194,13 +194,13 @@ impl State {
     }
 
     pub(super) fn watch(state: &Arc<Mutex<Self>>, watch: Watch) -> Bell {
-        Bell::new(|ringer| {
-            let mut inner = state.lock().unwrap_or_else(PoisonError::into_inner);
-            inner.last_listener += 1;
-            let id = inner.last_listener;
-            inner.listeners.entry(watch.name.clone()).or_default().push(Listener { id, owner: watch.owner, ringer });
-            Box::new(Listening { state: Arc::downgrade(state), name: watch.name, id })
-        })
+        let ringer = Ringer::default();
+        let mut inner = state.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.last_listener += 1;
+        let id = inner.last_listener;
+        let listener = Listener { id, owner: watch.owner, ringer: ringer.clone() };
+        inner.listeners.entry(watch.name.clone()).or_default().push(listener);
+        Bell::new(&ringer, Listening { state: Arc::downgrade(state), name: watch.name, id })
     }
 
     fn wake(&self, name: &Name, wake: Wake) {

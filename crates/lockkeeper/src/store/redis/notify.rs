@@ -1,0 +1,95 @@
+//! Who listens to which channel: one subscription per channel and connection, however many listen.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::backend::Ringer;
+
+/// The listeners of one connection's life and the next.
+#[derive(Debug, Default)]
+pub(super) struct Channels {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    listeners: HashMap<String, Vec<(u64, Ringer)>>,
+    last_id: u64,
+    /// What the server was told, on the present connection.
+    subscribed: HashSet<String>,
+}
+
+/// Ends the listening when dropped; the channel itself is left by the next sweep.
+pub(super) struct Listening {
+    channels: Arc<Channels>,
+    channel: String,
+    id: u64,
+    /// Called when nobody listens to the channel any more.
+    idle: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Channels {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn listen(self: &Arc<Self>, channel: String, ringer: Ringer, idle: Box<dyn Fn() + Send + Sync>) -> Listening {
+        let mut inner = self.inner();
+        inner.last_id += 1;
+        let id = inner.last_id;
+        inner.listeners.entry(channel.clone()).or_default().push((id, ringer));
+        Listening { channels: Arc::clone(self), channel, id, idle }
+    }
+
+    /// Rings for a message.
+    pub(super) fn ring(&self, channel: &str) {
+        for (_, ringer) in self.inner().listeners.get(channel).into_iter().flatten() {
+            ringer.ring();
+        }
+    }
+
+    /// Rings for everybody: messages may have been missed.
+    pub(super) fn ring_all(&self) {
+        for (_, ringer) in self.inner().listeners.values().flatten() {
+            ringer.ring();
+        }
+    }
+
+    /// A new connection knows of no subscription; these are wanted.
+    pub(super) fn start_over(&self) -> Vec<String> {
+        let mut inner = self.inner();
+        inner.subscribed.clear();
+        inner.listeners.keys().cloned().collect()
+    }
+
+    pub(super) fn is_subscribed(&self, channel: &str) -> bool {
+        self.inner().subscribed.contains(channel)
+    }
+
+    pub(super) fn set_subscribed(&self, channel: &str) {
+        self.inner().subscribed.insert(channel.to_owned());
+    }
+
+    /// Takes out the channels that nobody listens to any more.
+    pub(super) fn take_idle(&self) -> Vec<String> {
+        let mut inner = self.inner();
+        let idle: Vec<_> = inner.subscribed.iter().filter(|channel| !inner.listeners.contains_key(*channel)).cloned().collect();
+        for channel in &idle {
+            inner.subscribed.remove(channel);
+        }
+        idle
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let mut inner = self.channels.inner();
+        let Some(listeners) = inner.listeners.get_mut(&self.channel) else { return };
+        listeners.retain(|(id, _)| *id != self.id);
+        if listeners.is_empty() {
+            inner.listeners.remove(&self.channel);
+            drop(inner);
+            (self.idle)();
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! One connection to one server: made when needed, made again when it breaks, with all subscriptions. It never sends anything twice.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind,
+    RedisConnectionInfo, Value,
+};
+
+use super::config::Config;
+use super::error;
+use super::notify::{Channels, Listening};
+use super::script::Lua;
+use crate::backend::Ringer;
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::{self, Instant, Runtime};
+
+/// A request without an answer for this long, on a connection that answered nothing else meanwhile: the connection is dead.
+const SILENCE: Duration = Duration::from_millis(500);
+
+pub(super) struct Transport {
+    config: Config,
+    runtime: Runtime,
+    live: Mutex<Option<Live>>,
+    /// One at a time connects.
+    connecting: tokio::sync::Mutex<()>,
+    /// One at a time subscribes or unsubscribes, so that what the server was told last is what was wanted last.
+    subscribing: tokio::sync::Mutex<()>,
+    channels: Arc<Channels>,
+}
+
+#[derive(Clone)]
+struct Live {
+    connection: MultiplexedConnection,
+    number: u64,
+    /// The server's clock in µs less ours, at least: a deadline translated by it is never too late.
+    clock_ahead: i128,
+    /// When anything was answered last.
+    heard: Arc<AtomicU64>,
+}
+
+impl Transport {
+    pub(super) fn new(config: Config, runtime: Runtime) -> Arc<Self> {
+        Arc::new(Self {
+            config,
+            runtime,
+            live: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+            subscribing: tokio::sync::Mutex::default(),
+            channels: Arc::default(),
+        })
+    }
+
+    /// Another connection to the same server.
+    pub(super) fn another(&self) -> Arc<Self> {
+        Self::new(self.config.clone(), self.runtime.clone())
+    }
+
+    fn live(&self) -> MutexGuard<'_, Option<Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Connects if there is no connection.
+    pub(super) async fn ready(self: &Arc<Self>) -> Result<()> {
+        self.connection().await.map(drop)
+    }
+
+    async fn connection(&self) -> Result<Live> {
+        if let Some(live) = self.live().clone() {
+            return Ok(live);
+        }
+        let _one = self.connecting.lock().await;
+        if let Some(live) = self.live().clone() {
+            return Ok(live);
+        }
+        let live = self.connect().await?;
+        *self.live() = Some(live.clone());
+        // Whoever waits may have missed a message.
+        self.channels.ring_all();
+        Ok(live)
+    }
+
+    async fn connect(&self) -> Result<Live> {
+        let failed = |error| error::of_connecting(error, &self.config);
+        let Config { host, port, database, user, password } = &self.config;
+        let mut settings = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(i64::from(*database));
+        if let Some(user) = user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = password {
+            settings = settings.set_password(password);
+        }
+        let info = ConnectionAddr::Tcp(host.clone(), *port).into_connection_info().map_err(failed)?;
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let client = Client::open(info.set_tcp_settings(tcp).set_redis_settings(settings)).map_err(failed)?;
+        let channels = Arc::clone(&self.channels);
+        let pushed = move |push: PushInfo| -> std::result::Result<(), Error> {
+            if push.kind == PushKind::Message
+                && let Some(Value::BulkString(channel)) = push.data.first()
+            {
+                channels.ring(&String::from_utf8_lossy(channel));
+            }
+            Ok(())
+        };
+        // Our own limits hold for every request; the driver's would only hide what happened.
+        let options =
+            AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None).set_push_sender(pushed);
+        let mut connection = client.get_multiplexed_async_connection_with_config(&options).await.map_err(failed)?;
+        let time: (i128, i128) = redis::cmd("TIME").query_async(&mut connection).await.map_err(failed)?;
+        let now = self.runtime.now();
+        for channel in self.channels.start_over() {
+            connection.subscribe(&channel).await.map_err(failed)?;
+            self.channels.set_subscribed(&channel);
+        }
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        Ok(Live {
+            connection,
+            number: LAST.fetch_add(1, Ordering::Relaxed),
+            clock_ahead: time.0 * 1_000_000 + time.1 - micros(now),
+            heard: Arc::new(AtomicU64::new(now.as_nanos())),
+        })
+    }
+
+    /// Runs a script. `arguments` is made for the connection that carries it: it may translate a time to the server's clock.
+    pub(super) async fn run(&self, script: &Lua, keys: &[&str], arguments: impl FnOnce(&Clock) -> Vec<Vec<u8>>) -> Result<Value> {
+        let mut live = self.connection().await?;
+        let arguments = arguments(&Clock(live.clock_ahead));
+        let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+        match self.send(&mut live, &script.by_hash(keys, &arguments)).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => self.send(&mut live, &script.in_full(keys, &arguments)).await,
+            answer => answer,
+        }
+        .map_err(error::of_request)
+    }
+
+    /// Sends a command.
+    pub(super) async fn command(&self, command: &Cmd) -> Result<Value> {
+        let mut live = self.connection().await?;
+        self.send(&mut live, command).await.map_err(error::of_request)
+    }
+
+    async fn send(&self, live: &mut Live, command: &Cmd) -> std::result::Result<Value, redis::RedisError> {
+        let mut waiting = Waiting {
+            transport: self,
+            number: live.number,
+            heard: Arc::clone(&live.heard),
+            sent: self.runtime.now(),
+            answered: false,
+        };
+        let answer = live.connection.send_packed_command(command).await.and_then(Value::extract_error);
+        waiting.answered = true;
+        match &answer {
+            Err(error) if error.code().is_none() => self.discard(live.number),
+            _ => live.heard.store(self.runtime.now().as_nanos(), Ordering::Relaxed),
+        }
+        answer
+    }
+
+    /// The connection is of no use any more; the next request makes a new one.
+    fn discard(&self, number: u64) {
+        let mut live = self.live();
+        if live.as_ref().is_some_and(|live| live.number == number) {
+            *live = None;
+        }
+    }
+
+    /// Listens to a channel; answers when the server confirmed it.
+    pub(super) async fn listen(self: &Arc<Self>, channel: String, ringer: Ringer) -> Result<Listening> {
+        let mut live = self.connection().await?;
+        let _one = self.subscribing.lock().await;
+        let us = Arc::downgrade(self);
+        let sweep = Box::new(move || {
+            if let Some(us) = us.upgrade() {
+                runtime::spawn_if_possible(async move { us.sweep().await });
+            }
+        });
+        let listening = self.channels.listen(channel.clone(), ringer, sweep);
+        if !self.channels.is_subscribed(&channel) {
+            live.connection.subscribe(&channel).await.map_err(|error| {
+                if error.code().is_none() {
+                    self.discard(live.number);
+                }
+                error::of_request(error)
+            })?;
+            self.channels.set_subscribed(&channel);
+        }
+        Ok(listening)
+    }
+
+    /// Leaves the channels that nobody listens to.
+    async fn sweep(&self) {
+        let _one = self.subscribing.lock().await;
+        let Some(mut live) = self.live().clone() else { return };
+        for channel in self.channels.take_idle() {
+            if live.connection.unsubscribe(&channel).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Translates times to the server's clock.
+pub(super) struct Clock(i128);
+
+impl Clock {
+    /// Microseconds on the server's clock, never later than `at`.
+    pub(super) fn micros(&self, at: Instant) -> Vec<u8> {
+        // 2^53 is where Lua's numbers stop being exact, some 285 years from 1970.
+        (micros(at) + self.0).clamp(0, 1 << 53).to_string().into_bytes()
+    }
+}
+
+fn micros(at: Instant) -> i128 {
+    i128::from(at.as_nanos() / 1_000)
+}
+
+/// A request without an answer yet. Given up after a silence it takes the connection with it.
+struct Waiting<'a> {
+    transport: &'a Transport,
+    number: u64,
+    heard: Arc<AtomicU64>,
+    sent: Instant,
+    answered: bool,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let waited = self.transport.runtime.now().since(self.sent);
+        let heard = Instant::from_nanos(self.heard.load(Ordering::Relaxed));
+        if waited >= SILENCE && heard <= self.sent {
+            self.transport.discard(self.number);
+        }
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Transport").field(&self.config).finish()
+    }
+}
+
+/// The error for an answer that no script of ours gives.
+pub(super) fn unexpected(answer: &Value) -> Error {
+    Error::new(ErrorKind::Protocol, format!("redis answered something unexpected: {answer:?}"))
+}
