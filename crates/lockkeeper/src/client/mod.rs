@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::backend::Backend;
 use crate::error::Result;
+use crate::owner::ClientId;
 use crate::session::{Owner, Session};
 use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, Mutex, RwLock, Semaphore};
 
@@ -53,7 +54,6 @@ impl Client {
     }
 
     /// A client with other settings than the default ones.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -148,6 +148,12 @@ impl Client {
     /// Once polled, the closing goes on in the background.
     pub async fn close(&self) -> Result<()> {
         self.session.close().await
+    }
+
+    /// This client's id, the first part of every [owner](crate::Held::owner) of its holds.
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.session.id()
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {

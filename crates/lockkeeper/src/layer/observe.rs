@@ -70,6 +70,19 @@ macro_rules! traced {
     }};
 }
 
+/// The metric with the kind as a literal label: literal labels are made once, others at every use.
+macro_rules! by_kind {
+    ($kind:expr, |kind| metrics::$metric:ident!($name:ident, "kind" => kind $(, $label:literal => $value:tt)?)) => {
+        match $kind {
+            Kind::Mutex => metrics::$metric!($name, "kind" => "mutex" $(, $label => $value)?),
+            Kind::RwLock => metrics::$metric!($name, "kind" => "rwlock" $(, $label => $value)?),
+            Kind::Semaphore => metrics::$metric!($name, "kind" => "semaphore" $(, $label => $value)?),
+            Kind::CountingSemaphore => metrics::$metric!($name, "kind" => "counting_semaphore" $(, $label => $value)?),
+            Kind::Latch => metrics::$metric!($name, "kind" => "latch" $(, $label => $value)?),
+        }
+    };
+}
+
 #[deny(clippy::missing_trait_methods)]
 impl Backend for Observe {
     fn capabilities(&self) -> Capabilities {
@@ -135,20 +148,19 @@ impl Backend for Observe {
     fn note(&self, event: &Event<'_>) {
         match *event {
             Event::Acquired { claim, waited, handed_over, .. } => {
-                let kind = label(claim.kind());
-                metrics::histogram!(WAIT, "kind" => kind, "outcome" => "acquired").record(waited);
+                by_kind!(claim.kind(), |kind| metrics::histogram!(WAIT, "kind" => kind, "outcome" => "acquired")).record(waited);
                 if handed_over {
-                    metrics::counter!(HANDOVERS, "kind" => kind).increment(1);
+                    by_kind!(claim.kind(), |kind| metrics::counter!(HANDOVERS, "kind" => kind)).increment(1);
                 }
             }
             Event::GaveUp { claim, waited, .. } => {
-                metrics::histogram!(WAIT, "kind" => label(claim.kind()), "outcome" => "gave_up").record(waited);
+                by_kind!(claim.kind(), |kind| metrics::histogram!(WAIT, "kind" => kind, "outcome" => "gave_up")).record(waited);
             }
             Event::Released { claim, held, .. } => {
-                metrics::histogram!(HOLD, "kind" => label(claim.kind())).record(held);
+                by_kind!(claim.kind(), |kind| metrics::histogram!(HOLD, "kind" => kind)).record(held);
             }
             Event::RenewalFailed { claim, .. } => {
-                metrics::counter!(RENEWALS_FAILED, "kind" => label(claim.kind())).increment(1);
+                by_kind!(claim.kind(), |kind| metrics::counter!(RENEWALS_FAILED, "kind" => kind)).increment(1);
             }
             Event::Lost { name, claim, owner, reason } => {
                 tracing::warn!(%name, %owner, %reason, "lock lost");
@@ -157,19 +169,9 @@ impl Backend for Observe {
                     LossReason::Expired => "expired",
                     LossReason::Closed => "closed",
                 };
-                metrics::counter!(LOSSES, "kind" => label(claim.kind()), "reason" => reason).increment(1);
+                by_kind!(claim.kind(), |kind| metrics::counter!(LOSSES, "kind" => kind, "reason" => reason)).increment(1);
             }
         }
         self.0.note(event);
-    }
-}
-
-const fn label(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Mutex => "mutex",
-        Kind::RwLock => "rwlock",
-        Kind::Semaphore => "semaphore",
-        Kind::CountingSemaphore => "counting_semaphore",
-        Kind::Latch => "latch",
     }
 }

@@ -146,7 +146,11 @@ impl Hold {
 
     /// How it ended, if it did: told by the store, or by the local clock.
     fn ended(&self) -> Option<LossReason> {
-        if self.is_held() && self.core().runtime.now() >= self.deadline() {
+        self.ended_by(self.core().runtime.now())
+    }
+
+    fn ended_by(&self, now: Instant) -> Option<LossReason> {
+        if self.is_held() && now >= self.deadline() {
             self.lose(LossReason::Expired);
         }
         self.lost_by()
@@ -227,10 +231,11 @@ impl Hold {
 
     /// Ends the hold as given back; `None` if it had not been lost before.
     pub(super) fn end(&self) -> Option<LossReason> {
-        let reason = self.ended();
+        let now = self.core().runtime.now();
+        let reason = self.ended_by(now);
         if self.state.compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             let Grounds { name, claim, owner, .. } = &self.grounds;
-            let held = self.core().runtime.now().since(self.granted_at);
+            let held = now.since(self.granted_at);
             self.core().backend.note(&Event::Released { name, claim: *claim, owner: *owner, held });
         }
         self.core().registry().leave(self);

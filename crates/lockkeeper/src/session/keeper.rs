@@ -36,7 +36,8 @@ pub(super) async fn keep(core: Arc<Core>) {
             }
             next = next.min(attend(&core, &lane, due, now));
         }
-        for undo in std::mem::take(&mut *lock(&core.undos)) {
+        let undos = std::mem::take(&mut *lock(&core.undos));
+        for undo in undos {
             let (core, lane) = (Arc::clone(&core), Arc::clone(&lane));
             runtime::spawn(async move { core.carry_out(&*lane, undo).await });
         }

@@ -113,7 +113,7 @@ impl Line {
     }
 
     /// The first waiter's request, to travel with the release of `owner`; `None` if nobody waits or others are to have their chance.
-    pub(super) fn hand_over(self: &Arc<Self>, owner: WireOwner, core: &Core, sent: Instant) -> Option<Handing> {
+    pub(super) fn hand_over(self: &Arc<Self>, owner: WireOwner, core: &Core) -> Option<Handing> {
         let mut state = lock(&self.state);
         let front = state.spots.front().map(Arc::clone);
         let mut offer = front.as_ref().map(|spot| lock(&spot.offer));
@@ -133,6 +133,7 @@ impl Line {
         let Some(Offer::Ready(mut request)) = offer.as_deref_mut().map(|offer| std::mem::replace(offer, Offer::Nothing)) else {
             return None;
         };
+        let sent = core.runtime.now();
         request.not_after = sent.plus(core.settings.limit(request.lease));
         if let Some(offer) = offer.as_deref_mut() {
             *offer = Offer::Sent { not_after: request.not_after };

@@ -130,7 +130,8 @@ impl Session {
     pub async fn close(&self) -> Result<()> {
         let core = self.core();
         core.closed.store(true, Ordering::SeqCst);
-        for hold in core.registry().holds() {
+        let holds = core.registry().holds();
+        for hold in holds {
             hold.lose(LossReason::Closed);
             core.release_later(&hold);
         }

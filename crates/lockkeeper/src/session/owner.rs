@@ -21,12 +21,12 @@ pub struct Owner(Arc<Inner>);
 
 struct Inner {
     client: ClientId,
-    holds: Mutex<HashMap<Key, Slot>>,
+    holds: Mutex<HashMap<Name, Sides>>,
     changed: Notify,
 }
 
-/// A name, and whether it is the shared side of it.
-type Key = (Name, bool);
+/// What an owner has of one name: the exclusive side and the shared one.
+type Sides = [Option<Slot>; 2];
 
 enum Slot {
     /// One of this owner's tasks is taking it.
@@ -51,7 +51,8 @@ pub(crate) struct Ticket {
 /// Where an owner keeps a hold.
 pub(crate) struct Place {
     inner: Weak<Inner>,
-    key: Key,
+    name: Name,
+    side: usize,
 }
 
 impl Owner {
@@ -66,7 +67,7 @@ impl Owner {
     }
 
     /// Enters at once; `None` if another task of this owner is just taking it.
-    fn try_enter(&self, client: ClientId, name: &Name, shared: bool) -> Result<Option<Entry>> {
+    pub(crate) fn try_enter(&self, client: ClientId, name: &Name, shared: bool) -> Result<Option<Entry>> {
         if client != self.0.client {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
@@ -74,29 +75,30 @@ impl Owner {
             ));
         }
         let mut holds = lock(&self.0.holds);
-        let key = (name.clone(), shared);
-        match holds.get(&key) {
-            Some(Slot::Taking) => return Ok(None),
-            // One whose last guard is just going is as good as gone.
-            Some(Slot::Held(hold)) => {
-                if let Some(held) = hold.upgrade().and_then(|hold| hold.reenter().transpose()) {
-                    return held.map(|held| Some(Entry::Reentered(held)));
+        let mut other_side = None;
+        if let Some(sides) = holds.get(name) {
+            match &sides[usize::from(shared)] {
+                Some(Slot::Taking) => return Ok(None),
+                // One whose last guard is just going is as good as gone.
+                Some(Slot::Held(hold)) => {
+                    if let Some(held) = hold.upgrade().and_then(|hold| hold.reenter().transpose()) {
+                        return held.map(|held| Some(Entry::Reentered(held)));
+                    }
                 }
+                None => {}
             }
-            None => {}
+            if let Some(Slot::Held(hold)) = &sides[usize::from(!shared)] {
+                other_side = hold.upgrade().filter(|hold| hold.is_valid());
+            }
         }
-        let other_side = match holds.get(&(name.clone(), !shared)) {
-            Some(Slot::Held(hold)) => hold.upgrade().filter(|hold| hold.is_valid()),
-            _ => None,
-        };
         if other_side.is_some() && !shared {
             return Err(Error::new(
                 ErrorKind::Deadlock,
                 format!("this owner reads {name:?} and would wait for itself; release the read guard before writing"),
             ));
         }
-        holds.insert(key.clone(), Slot::Taking);
-        let place = Place { inner: Arc::downgrade(&self.0), key };
+        holds.entry(name.clone()).or_default()[usize::from(shared)] = Some(Slot::Taking);
+        let place = Place { inner: Arc::downgrade(&self.0), name: name.clone(), side: usize::from(shared) };
         Ok(Some(Entry::Outermost(Ticket { place, filled: false }, other_side.map(|hold| hold.grounds.owner))))
     }
 
@@ -116,23 +118,20 @@ impl Owner {
 impl Ticket {
     /// Where the hold is to be kept.
     pub(crate) fn place(&self) -> Place {
-        Place { inner: Weak::clone(&self.place.inner), key: self.place.key.clone() }
+        let Place { inner, name, side } = &self.place;
+        Place { inner: Weak::clone(inner), name: name.clone(), side: *side }
     }
 
     pub(crate) fn fill(mut self, hold: &Arc<Hold>) {
         self.filled = true;
-        self.place.change(|holds, key| {
-            holds.insert(key, Slot::Held(Arc::downgrade(hold)));
-        });
+        self.place.change(|slot| *slot = Some(Slot::Held(Arc::downgrade(hold))));
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         if !self.filled {
-            self.place.change(|holds, key| {
-                holds.remove(&key);
-            });
+            self.place.change(|slot| *slot = None);
         }
     }
 }
@@ -140,20 +139,26 @@ impl Drop for Ticket {
 impl Place {
     /// The hold ended. Its place may be another's by now.
     pub(super) fn vacate(&self, hold: &Hold) {
-        self.change(|holds, key| {
-            if let Some(Slot::Held(kept)) = holds.get(&key)
+        self.change(|slot| {
+            if let Some(Slot::Held(kept)) = slot
                 && std::ptr::eq(kept.as_ptr(), hold)
             {
-                holds.remove(&key);
+                *slot = None;
             }
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashMap<Key, Slot>, Key)) {
-        if let Some(inner) = self.inner.upgrade() {
-            change(&mut lock(&inner.holds), self.key.clone());
-            inner.changed.notify_waiters();
+    fn change(&self, change: impl FnOnce(&mut Option<Slot>)) {
+        let Some(inner) = self.inner.upgrade() else { return };
+        let mut holds = lock(&inner.holds);
+        if let Some(sides) = holds.get_mut(&self.name) {
+            change(&mut sides[self.side]);
+            if sides.iter().all(Option::is_none) {
+                holds.remove(&self.name);
+            }
         }
+        drop(holds);
+        inner.changed.notify_waiters();
     }
 }
 

@@ -33,8 +33,8 @@ impl Undo {
         }
     }
 
-    fn is_settled(&self, now: Instant) -> bool {
-        self.settled_after == Instant::default() || now >= self.settled_after.plus(SETTLE_MARGIN)
+    fn is_settled(&self, now: impl FnOnce() -> Instant) -> bool {
+        self.settled_after == Instant::default() || now() >= self.settled_after.plus(SETTLE_MARGIN)
     }
 }
 
@@ -65,7 +65,7 @@ impl Core {
             let Some(undo) = &rest.undo else { return Ok(None) };
             match self.give_back(&*self.backend, undo).await {
                 Ok(released) => {
-                    if undo.is_settled(self.runtime.now()) {
+                    if undo.is_settled(|| self.runtime.now()) {
                         rest.undo = None;
                     }
                     if released.held || maybe_done {
@@ -89,8 +89,7 @@ impl Core {
     /// One request: release, and hand on to the next of this process if one waits.
     async fn give_back(&self, via: &dyn Backend, undo: &Undo) -> Result<Released> {
         let mut request = undo.release.clone();
-        let sent = self.runtime.now();
-        let handing = undo.line.as_ref().and_then(|line| line.hand_over(request.owner, self, sent));
+        let handing = undo.line.as_ref().and_then(|line| line.hand_over(request.owner, self));
         request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
         let answer = self.call(self.settings.limit(undo.lease), via.release(request)).await;
         if let Some(handing) = handing {
@@ -109,7 +108,7 @@ impl Core {
             let answer = self.give_back(via, &undo).await;
             let now = self.runtime.now();
             match answer {
-                Ok(_) if undo.is_settled(now) => break,
+                Ok(_) if undo.is_settled(|| now) => break,
                 Ok(_) => {
                     undo.line = None;
                     self.runtime.sleep_until(undo.settled_after.plus(SETTLE_MARGIN)).await;

@@ -20,12 +20,17 @@ pub(super) async fn acquire(target: &Target, claim: Claim, patience: Patience, l
     let (wire_owner, ticket) = match &target.owner {
         None => (None, None),
         Some(owner) => {
-            let deadline = patience.deadline(began);
-            let entering = Box::pin(owner.enter(session.id(), name, claim == Claim::Read));
-            match runtime::within(deadline.since(began), entering).await {
-                Some(Ok(Entry::Reentered(held))) => return Ok(Some(held)),
-                Some(Ok(Entry::Outermost(ticket, wire_owner))) => (wire_owner, Some(ticket)),
-                Some(Err(error)) => return Err(error),
+            let shared = claim == Claim::Read;
+            let entry = match owner.try_enter(session.id(), name, shared)? {
+                Some(entry) => Some(entry),
+                None => {
+                    let entering = Box::pin(owner.enter(session.id(), name, shared));
+                    runtime::within(patience.deadline(began).since(began), entering).await.transpose()?
+                }
+            };
+            match entry {
+                Some(Entry::Reentered(held)) => return Ok(Some(held)),
+                Some(Entry::Outermost(ticket, wire_owner)) => (wire_owner, Some(ticket)),
                 None => return Ok(None),
             }
         }
@@ -34,7 +39,7 @@ pub(super) async fn acquire(target: &Target, claim: Claim, patience: Patience, l
     taking.ticket = ticket;
     // Where nobody is in the way the first answer is the last: no queue, no timer, no second box.
     if taking.may_ask_at_once(patience) {
-        match taking.ask().await {
+        match taking.ask(began).await {
             Ok(Looked::Ready(held)) => return Ok(Some(held)),
             Ok(_) if patience == Patience::Try => return Ok(None),
             Ok(_) => {}
@@ -133,10 +138,9 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// One request to the store.
-    async fn ask(&mut self) -> Result<Looked<Held>> {
+    /// One request to the store, sent at `sent`.
+    async fn ask(&mut self, sent: Instant) -> Result<Looked<Held>> {
         let core = self.session.core();
-        let sent = core.runtime.now();
         let limit = core.settings.limit(self.request.lease);
         // A caller that waits a moment is not kept for the whole command timeout, yet a round trip must fit in.
         let limit = limit.min(self.deadline.since(sent).max(limit / 10)).min(limit);
@@ -241,7 +245,7 @@ impl Look for Taking<'_> {
             // Known already: listen, and ask then.
             return Ok(Looked::Busy(Busy::default()));
         }
-        self.ask().await
+        self.ask(self.session.core().runtime.now()).await
     }
 
     async fn listen(&mut self) -> Result<Arc<Bell>> {

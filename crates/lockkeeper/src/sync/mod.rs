@@ -40,6 +40,10 @@ macro_rules! guard {
             fn new(held: crate::session::Held) -> Self {
                 Self(held)
             }
+
+            fn into_held(self) -> crate::session::Held {
+                self.0
+            }
         }
 
         impl std::ops::Deref for $guard {

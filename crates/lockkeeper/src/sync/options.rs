@@ -17,6 +17,9 @@ use crate::session::Held;
 pub trait Guard: Sized + Send {
     #[doc(hidden)]
     fn new(held: Held) -> Self;
+
+    #[doc(hidden)]
+    fn into_held(self) -> Held;
 }
 
 /// Taking something, waiting for it: `lock().wait(…).lease(…).await`.

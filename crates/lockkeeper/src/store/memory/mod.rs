@@ -25,7 +25,8 @@ impl MemoryStore {
     /// An empty store that keeps time by `runtime`.
     #[must_use]
     pub fn new(runtime: Runtime) -> Self {
-        Self { runtime, state: Arc::default() }
+        let state = State::new(runtime.wall_micros(), runtime.now());
+        Self { runtime, state: Arc::new(Mutex::new(state)) }
     }
 
     /// Forgets everything, as a server does that restarts empty; tokens still grow.
@@ -88,15 +89,15 @@ impl Backend for MemoryStore {
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
-        at_once!(self.state().acquire(&request, &self.runtime))
+        at_once!(self.state().acquire(&request, self.runtime.now()))
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        at_once!(self.state().acquire_all(&requests, &self.runtime))
+        at_once!(self.state().acquire_all(&requests, self.runtime.now()))
     }
 
     fn release(&self, request: Release) -> Reply<'_, Released> {
-        at_once!(self.state().release(&request, &self.runtime))
+        at_once!(self.state().release(&request, self.runtime.now()))
     }
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
@@ -108,7 +109,7 @@ impl Backend for MemoryStore {
     }
 
     fn count(&self, request: Count) -> Reply<'_, Tally> {
-        at_once!(self.state().count(&request, &self.runtime))
+        at_once!(self.state().count(&request, self.runtime.now()))
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
@@ -124,7 +125,7 @@ impl Backend for MemoryStore {
     }
 
     fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        at_once!(Ok(self.state().force_release(&name, &self.runtime)))
+        at_once!(Ok(self.state().force_release(&name, self.runtime.now())))
     }
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {

@@ -1,6 +1,7 @@
 //! All names of the store, the token counter, and who listens.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::backend::{
@@ -11,13 +12,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Now, Record, Wake};
 use crate::name::{Name, matches_pattern};
 use crate::owner::{ClientId, WireOwner};
-use crate::runtime::{Instant, Runtime};
+use crate::runtime::Instant;
 
 #[derive(Debug, Default)]
 pub(super) struct State {
     records: HashMap<Name, Record>,
     /// The last token given out.
     token: u64,
+    /// What the wall clock said, in µs, when the boot clock said that: when the store was made.
+    origin: (u64, Instant),
     listeners: HashMap<Name, Vec<Listener>>,
     last_listener: u64,
     muted: bool,
@@ -34,34 +37,37 @@ struct Listener {
 }
 
 impl State {
-    /// A step on one name. The record is taken out for it only if it is new, and stays only if something is left in it.
-    fn step<T>(&mut self, name: &Name, runtime: &Runtime, step: impl FnOnce(&mut Record, Now) -> Result<(T, Wake)>) -> Result<T> {
-        let now = self.now(runtime);
-        let (answer, empty) = match self.records.get_mut(name) {
-            Some(record) => (step(record, now), record.is_empty()),
-            None => {
+    pub(super) fn new(wall_micros: u64, now: Instant) -> Self {
+        Self { origin: (wall_micros, now), ..Self::default() }
+    }
+
+    /// A step on one name. The record stays only if something is left in it.
+    fn step<T>(&mut self, name: &Name, at: Instant, step: impl FnOnce(&mut Record, Now) -> Result<(T, Wake)>) -> Result<T> {
+        let now = Now { at, token: self.next_token(at) };
+        let answer = match self.records.entry(name.clone()) {
+            Entry::Occupied(mut found) => {
+                let answer = step(found.get_mut(), now);
+                if found.get().is_empty() {
+                    found.remove();
+                }
+                answer
+            }
+            Entry::Vacant(place) => {
                 let mut record = Record::default();
                 let answer = step(&mut record, now);
                 if !record.is_empty() {
-                    self.insert(name.clone(), record, now.at);
+                    place.insert(record);
                 }
-                (answer, false)
+                answer
             }
         };
-        if empty {
-            self.records.remove(name);
-        }
-        let (answer, wake) = answer?;
-        self.wake(name, wake);
-        Ok(answer)
-    }
-
-    fn insert(&mut self, name: Name, record: Record, at: Instant) {
         if self.records.len() >= self.sweep_at.max(1_024) {
             self.sweep(at);
             self.sweep_at = self.records.len() * 2;
         }
-        self.records.insert(name, record);
+        let (answer, wake) = answer?;
+        self.wake(name, wake);
+        Ok(answer)
     }
 
     fn sweep(&mut self, at: Instant) {
@@ -71,8 +77,12 @@ impl State {
         });
     }
 
-    fn now(&self, runtime: &Runtime) -> Now {
-        Now { at: runtime.now(), token: runtime.wall_micros().max(self.token + 1) }
+    /// Larger than all given out, here or in an earlier life of the program: the wall clock, as it stood when the store was made and
+    /// moved on by the boot clock, is the floor.
+    fn next_token(&self, at: Instant) -> u64 {
+        let (wall, made) = self.origin;
+        let floor = wall + u64::try_from(at.since(made).as_micros()).unwrap_or(0);
+        floor.max(self.token + 1)
     }
 
     /// A grant's token is the last one from now on.
@@ -82,20 +92,20 @@ impl State {
         }
     }
 
-    pub(super) fn acquire(&mut self, request: &Acquire, runtime: &Runtime) -> Result<Attempt> {
+    pub(super) fn acquire(&mut self, request: &Acquire, at: Instant) -> Result<Attempt> {
         let attempt =
-            self.step(&request.name, runtime, |record, now| record.acquire(request, now).map(|step| (step.answer, step.wake)))?;
+            self.step(&request.name, at, |record, now| record.acquire(request, now).map(|step| (step.answer, step.wake)))?;
         self.spend(&attempt);
         Ok(attempt)
     }
 
-    pub(super) fn acquire_all(&mut self, requests: &[Acquire], runtime: &Runtime) -> Result<AttemptAll> {
+    pub(super) fn acquire_all(&mut self, requests: &[Acquire], at: Instant) -> Result<AttemptAll> {
         let before: Vec<_> = requests.iter().map(|request| self.records.get(&request.name).cloned()).collect();
         let mut grants = Vec::with_capacity(requests.len());
         for (index, request) in requests.iter().enumerate() {
             // Whoever asks for several does not stand in line for one.
             let request = Acquire { place: None, ..request.clone() };
-            let refused = match self.acquire(&request, runtime) {
+            let refused = match self.acquire(&request, at) {
                 Ok(Attempt::Granted(grant)) => {
                     grants.push(grant);
                     continue;
@@ -119,9 +129,9 @@ impl State {
         Ok(AttemptAll::Granted(grants))
     }
 
-    pub(super) fn release(&mut self, request: &Release, runtime: &Runtime) -> Result<Released> {
+    pub(super) fn release(&mut self, request: &Release, at: Instant) -> Result<Released> {
         let released =
-            self.step(&request.name, runtime, |record, now| record.release(request, now).map(|step| (step.answer, step.wake)))?;
+            self.step(&request.name, at, |record, now| record.release(request, now).map(|step| (step.answer, step.wake)))?;
         if let Some(next) = &released.next {
             self.spend(next);
         }
@@ -133,13 +143,13 @@ impl State {
         self.records.get_mut(&request.name).map_or(Renewed::Gone, |record| record.renew(request, Now { at, token: 0 }))
     }
 
-    pub(super) fn count(&mut self, request: &Count, runtime: &Runtime) -> Result<Tally> {
-        self.step(&request.name, runtime, |record, now| record.count(request, now).map(|step| (step.answer, step.wake)))
+    pub(super) fn count(&mut self, request: &Count, at: Instant) -> Result<Tally> {
+        self.step(&request.name, at, |record, now| record.count(request, now).map(|step| (step.answer, step.wake)))
     }
 
-    pub(super) fn force_release(&mut self, name: &Name, runtime: &Runtime) -> Forced {
+    pub(super) fn force_release(&mut self, name: &Name, at: Instant) -> Forced {
         let from = self
-            .step(name, runtime, |record, now| {
+            .step(name, at, |record, now| {
                 let step = record.force_release(now);
                 Ok((step.answer, step.wake))
             })

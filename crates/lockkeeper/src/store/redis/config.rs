@@ -71,11 +71,8 @@ impl fmt::Display for Config {
         if let Some(user) = &self.user {
             write!(f, "{user}@")?;
         }
-        if self.host.contains(':') {
-            write!(f, "[{}]", self.host)?
-        } else {
-            f.write_str(&self.host)?
-        }
+        let brackets = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        write!(f, "{}{}{}", brackets.0, self.host, brackets.1)?;
         write!(f, ":{}/{}", self.port, self.database)
     }
 }

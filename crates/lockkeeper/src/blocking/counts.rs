@@ -1,0 +1,103 @@
+//! What is counted: each call runs the asynchronous one to its end.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use super::Client;
+use crate::error::Result;
+use crate::sync;
+
+/// A bare shared number of permits; see [`lockkeeper::CountingSemaphore`](crate::CountingSemaphore).
+#[derive(Clone, Debug)]
+pub struct CountingSemaphore {
+    inner: sync::CountingSemaphore,
+    client: Client,
+}
+
+/// A gate that opens when a number of events have happened; see [`lockkeeper::CountDownLatch`](crate::CountDownLatch).
+#[derive(Clone, Debug)]
+pub struct CountDownLatch {
+    inner: sync::CountDownLatch,
+    client: Client,
+}
+
+/// One method per line: its name, its arguments, what it gives. Documented and failing as the asynchronous one of that name.
+macro_rules! same {
+    ($handle:ident: $($(#[$doc:meta])* $method:ident($($argument:ident: $type:ty),*) -> $output:ty;)*) => {
+        impl $handle {
+            pub(super) fn new(client: &Client, inner: sync::$handle) -> Self {
+                Self { inner, client: client.clone() }
+            }
+
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                ///
+                /// As the asynchronous method of this name.
+                pub fn $method(&self, $($argument: $type),*) -> Result<$output> {
+                    self.client.block_on(self.inner.$method($($argument),*))
+                }
+            )*
+        }
+    };
+}
+
+same! { CountingSemaphore:
+    /// Takes `permits` if there are as many now; tells whether it did.
+    try_acquire(permits: u32) -> bool;
+    /// Adds `permits` and wakes those who wait; gives the number afterwards.
+    release(permits: u32) -> i64;
+    /// Sets the number, only if it was never set; tells whether it did.
+    try_set(permits: u32) -> bool;
+    /// Adds to the number, or takes away also below zero; gives the number afterwards.
+    add(permits: i32) -> i64;
+    /// Takes all there are; gives how many that were.
+    drain() -> i64;
+    /// How many there are.
+    available() -> i64;
+    /// Removes it; tells whether it was there.
+    remove() -> bool;
+}
+
+same! { CountDownLatch:
+    /// Closes the latch with `count` events to go, only if it is open; tells whether it did.
+    try_set(count: u32) -> bool;
+    /// One event happened; gives how many are still to go.
+    count_down() -> u32;
+    /// How many events are still to go; 0 is open.
+    count() -> u32;
+    /// Opens the latch; tells whether it was closed.
+    remove() -> bool;
+}
+
+impl CountingSemaphore {
+    /// Takes `permits`, waiting until there are as many; at most `limit`, if one is given.
+    ///
+    /// # Errors
+    ///
+    /// As [`Waiting`](crate::sync::Waiting).
+    pub fn acquire(&self, permits: u32, limit: Option<Duration>) -> Result<()> {
+        let waiting = self.inner.acquire(permits);
+        self.client.block_on(limited(waiting, limit).into_future())
+    }
+}
+
+impl CountDownLatch {
+    /// Waits until the latch is open; at most `limit`, if one is given.
+    ///
+    /// # Errors
+    ///
+    /// As [`Waiting`](crate::sync::Waiting).
+    pub fn wait(&self, limit: Option<Duration>) -> Result<()> {
+        let waiting = self.inner.wait();
+        self.client.block_on(limited(waiting, limit).into_future())
+    }
+}
+
+fn limited(waiting: sync::Waiting<'_>, limit: Option<Duration>) -> sync::Waiting<'_> {
+    match limit {
+        Some(limit) => waiting.timeout(limit),
+        None => waiting,
+    }
+}
