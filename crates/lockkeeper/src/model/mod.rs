@@ -30,6 +30,7 @@
 mod counter;
 mod latch;
 mod mutex;
+mod pairs;
 mod record;
 mod rwlock;
 mod semaphore;

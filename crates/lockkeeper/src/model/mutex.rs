@@ -34,8 +34,7 @@ impl State {
     pub(super) fn acquire(&mut self, request: &Acquire, now: Now) -> Attempt {
         let owner = request.owner;
         if let Some(hold) = self.hold_of(owner) {
-            hold.keep(now.at.plus(request.lease));
-            return Attempt::Granted(Grant { token: hold.token });
+            return hold.again(request, now);
         }
         let fair = request.claim == Claim::Fair;
         let first = !fair || self.queue.first().is_none_or(|head| head.owner == owner);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Now, Step, Wake, counter, latch, mutex, rwlock, semaphore};
 use crate::backend::{
-    Acquire, Attempt, Claim, Count, CountOp, Counted, Holder, Kind, Release, Released, Renew, Renewed, Snapshot, Tally,
+    Acquire, Attempt, Claim, Count, CountOp, Counted, Grant, Holder, Kind, Release, Released, Renew, Renewed, Snapshot, Tally,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -19,6 +19,7 @@ pub struct Record {
     body: Option<Body>,
     /// Counting requests that were carried out, so that a repetition is recognised. Kept apart from the body: a latch that
     /// is open again is gone, and a repeated `Init` must still not close it a second time.
+    #[serde(with = "super::pairs")]
     seen: BTreeMap<WireOwner, Seen>,
 }
 
@@ -73,6 +74,13 @@ impl Hold {
     /// A new hold for this request, with the token that is due.
     pub(super) fn granted(request: &Acquire, now: Now) -> Self {
         Self { expires: now.at.plus(request.lease), token: Some(now.token.max(request.floor)) }
+    }
+
+    /// The same grant given again: kept for the lease asked for now, its token lifted to a floor that has risen since.
+    pub(super) fn again(&mut self, request: &Acquire, now: Now) -> Attempt {
+        self.keep(now.at.plus(request.lease));
+        self.token = self.token.map(|token| token.max(request.floor));
+        Attempt::Granted(Grant { token: self.token })
     }
 
     /// Lasts at least until `until`: a lease is never shortened.

@@ -14,8 +14,10 @@ use crate::runtime::Instant;
 pub(super) struct State {
     writer: Option<(WireOwner, Hold)>,
     /// May include the writer itself, which takes its read hold before it gives up writing (a downgrade).
+    #[serde(with = "super::pairs")]
     readers: BTreeMap<WireOwner, Hold>,
     /// Writers that wait. A mark ends unless its owner asks again in time.
+    #[serde(with = "super::pairs")]
     pending: BTreeMap<WireOwner, Pending>,
 }
 
@@ -39,8 +41,7 @@ impl State {
     pub(super) fn read(&mut self, request: &Acquire, now: Now) -> Attempt {
         let owner = request.owner;
         if let Some(hold) = self.readers.get_mut(&owner) {
-            hold.keep(now.at.plus(request.lease));
-            return Attempt::Granted(Grant { token: hold.token });
+            return hold.again(request, now);
         }
         let blocked_until = match &self.writer {
             Some((writer, _)) if *writer == owner => None,
@@ -65,8 +66,7 @@ impl State {
     pub(super) fn write(&mut self, request: &Acquire, now: Now) -> Attempt {
         let owner = request.owner;
         if let Some(hold) = self.write_hold_of(owner) {
-            hold.keep(now.at.plus(request.lease));
-            return Attempt::Granted(Grant { token: hold.token });
+            return hold.again(request, now);
         }
         let blocked_until = match &self.writer {
             Some((_, hold)) => Some(hold.expires),

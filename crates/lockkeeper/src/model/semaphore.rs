@@ -15,6 +15,7 @@ use crate::runtime::Instant;
 pub(super) struct State {
     /// `None` until somebody sets the size.
     total: Option<u32>,
+    #[serde(with = "super::pairs")]
     held: BTreeMap<WireOwner, Permits>,
 }
 
@@ -60,8 +61,7 @@ impl State {
         }
         self.total = Some(total);
         if let Some(hold) = self.hold_of(request.owner) {
-            hold.keep(now.at.plus(request.lease));
-            return Ok(Attempt::Granted(Grant { token: None }));
+            return Ok(hold.again(request, now));
         }
         if self.free() < i64::from(take) {
             let next_change = self.held.values().map(|permits| permits.hold.expires).min();
