@@ -63,8 +63,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// *Atomic over:* all of the names together. Needs [`Capabilities::acquire_all`].
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll>;
 
-    /// Leaves nothing of this owner at the name: neither hold nor place in the queue. Then, if asked, grants the name to the
-    /// successor in the same step.
+    /// Leaves nothing of this owner's claim at the name: neither hold nor place in the queue. (A writer that also reads keeps
+    /// reading.) Then, if asked, grants the name to the successor in the same step.
     ///
     /// *Atomic over:* the name's holders and queue. Whoever may now be granted is woken. What others hold is never touched.
     fn release(&self, request: Release) -> Reply<'_, Released>;

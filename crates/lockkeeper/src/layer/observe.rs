@@ -23,20 +23,14 @@ use crate::backend::{
 use crate::error::Result;
 use crate::name::Name;
 
-const WAIT: &str = "lockkeeper_wait_seconds";
-const HOLD: &str = "lockkeeper_hold_seconds";
-const HANDOVERS: &str = "lockkeeper_handovers_total";
-const RENEWALS_FAILED: &str = "lockkeeper_renewals_failed_total";
-const LOSSES: &str = "lockkeeper_losses_total";
-
 /// Tells the installed `metrics` recorder what the names mean.
 pub fn describe_metrics() {
     use metrics::Unit::{Count, Seconds};
-    metrics::describe_histogram!(WAIT, Seconds, "from the call to the grant, or to giving up");
-    metrics::describe_histogram!(HOLD, Seconds, "from the grant to the release");
-    metrics::describe_counter!(HANDOVERS, Count, "grants handed over inside this process");
-    metrics::describe_counter!(RENEWALS_FAILED, Count, "renewals without an answer, or refused");
-    metrics::describe_counter!(LOSSES, Count, "holds lost");
+    metrics::describe_histogram!("lockkeeper_wait_seconds", Seconds, "from the call to the grant, or to giving up");
+    metrics::describe_histogram!("lockkeeper_hold_seconds", Seconds, "from the grant to the release");
+    metrics::describe_counter!("lockkeeper_handovers_total", Count, "grants handed over inside this process");
+    metrics::describe_counter!("lockkeeper_renewals_failed_total", Count, "renewals without an answer, or refused");
+    metrics::describe_counter!("lockkeeper_losses_total", Count, "holds lost");
 }
 
 /// Traces and counts what passes to the backend below.
@@ -70,9 +64,9 @@ macro_rules! traced {
     }};
 }
 
-/// The metric with the kind as a literal label: literal labels are made once, others at every use.
+/// The metric with the kind as a literal label: a key of literals only is made once, any other at every use.
 macro_rules! by_kind {
-    ($kind:expr, |kind| metrics::$metric:ident!($name:ident, "kind" => kind $(, $label:literal => $value:tt)?)) => {
+    ($kind:expr, |kind| metrics::$metric:ident!($name:literal, "kind" => kind $(, $label:literal => $value:tt)?)) => {
         match $kind {
             Kind::Mutex => metrics::$metric!($name, "kind" => "mutex" $(, $label => $value)?),
             Kind::RwLock => metrics::$metric!($name, "kind" => "rwlock" $(, $label => $value)?),
@@ -148,19 +142,27 @@ impl Backend for Observe {
     fn note(&self, event: &Event<'_>) {
         match *event {
             Event::Acquired { claim, waited, handed_over, .. } => {
-                by_kind!(claim.kind(), |kind| metrics::histogram!(WAIT, "kind" => kind, "outcome" => "acquired")).record(waited);
+                by_kind!(
+                    claim.kind(),
+                    |kind| metrics::histogram!("lockkeeper_wait_seconds", "kind" => kind, "outcome" => "acquired")
+                )
+                .record(waited);
                 if handed_over {
-                    by_kind!(claim.kind(), |kind| metrics::counter!(HANDOVERS, "kind" => kind)).increment(1);
+                    by_kind!(claim.kind(), |kind| metrics::counter!("lockkeeper_handovers_total", "kind" => kind)).increment(1);
                 }
             }
             Event::GaveUp { claim, waited, .. } => {
-                by_kind!(claim.kind(), |kind| metrics::histogram!(WAIT, "kind" => kind, "outcome" => "gave_up")).record(waited);
+                by_kind!(
+                    claim.kind(),
+                    |kind| metrics::histogram!("lockkeeper_wait_seconds", "kind" => kind, "outcome" => "gave_up")
+                )
+                .record(waited);
             }
             Event::Released { claim, held, .. } => {
-                by_kind!(claim.kind(), |kind| metrics::histogram!(HOLD, "kind" => kind)).record(held);
+                by_kind!(claim.kind(), |kind| metrics::histogram!("lockkeeper_hold_seconds", "kind" => kind)).record(held);
             }
             Event::RenewalFailed { claim, .. } => {
-                by_kind!(claim.kind(), |kind| metrics::counter!(RENEWALS_FAILED, "kind" => kind)).increment(1);
+                by_kind!(claim.kind(), |kind| metrics::counter!("lockkeeper_renewals_failed_total", "kind" => kind)).increment(1);
             }
             Event::Lost { name, claim, owner, reason } => {
                 tracing::warn!(%name, %owner, %reason, "lock lost");
@@ -169,7 +171,8 @@ impl Backend for Observe {
                     LossReason::Expired => "expired",
                     LossReason::Closed => "closed",
                 };
-                by_kind!(claim.kind(), |kind| metrics::counter!(LOSSES, "kind" => kind, "reason" => reason)).increment(1);
+                by_kind!(claim.kind(), |kind| metrics::counter!("lockkeeper_losses_total", "kind" => kind, "reason" => reason))
+                    .increment(1);
             }
         }
         self.0.note(event);

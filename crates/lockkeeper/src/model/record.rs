@@ -159,17 +159,23 @@ impl Record {
         })
     }
 
-    /// Leaves nothing of the owner here, then grants to the successor, if one is named.
+    /// Leaves nothing of the owner's claim here, then grants to the successor, if one is named.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` if the successor asks for anything but this mutex; then nothing is released.
+    /// `InvalidArgument` if the successor is the owner itself or asks for anything but this mutex; then nothing is released.
     pub fn release(&mut self, request: &Release, now: Now) -> Result<Step<Released>> {
         self.expire(now.at);
         if let Some(then) = &request.then
-            && (then.name != request.name || then.claim.kind() != Kind::Mutex || request.claim.kind() != Kind::Mutex)
+            && (then.name != request.name
+                || then.owner == request.owner
+                || then.claim.kind() != Kind::Mutex
+                || request.claim.kind() != Kind::Mutex)
         {
-            return Err(Error::new(ErrorKind::InvalidArgument, "a successor must ask for the mutex that is released"));
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "a successor must be another owner that asks for the mutex that is released",
+            ));
         }
         let (held, wake) = match (&mut self.body, request.claim) {
             (Some(Body::Mutex(state)), Claim::Mutex | Claim::Fair) => state.release(request.owner),
