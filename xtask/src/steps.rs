@@ -1,6 +1,7 @@
 //! Running commands so that a reader of the log sees what was run, how long it took, and how to run it again.
 
 use std::fmt;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -121,7 +122,8 @@ fn root() -> &'static Path {
 /// Where a program is, if it is on the PATH.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+    let executable = |file: &PathBuf| file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(executable)
 }
 
 #[cfg(test)]
