@@ -1,2 +1,40 @@
-//! x
-fn main() {}
+//! The project's chores: `cargo xtask setup | test | bench | help`. Needs nothing but cargo.
+#![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
+
+mod bench;
+mod setup;
+mod steps;
+mod test;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask setup           look for what the tests need, and install what is missing where that is possible
+cargo xtask test            everything that must hold before a change goes in
+cargo xtask test STEP...    only these steps
+cargo xtask bench [ARG]...  the benchmarks; arguments go to them
+cargo xtask help            this
+
+LOCKKEEPER_REQUIRE=redis    fail where a test without a Redis server would be skipped";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (verb, rest) = words.split_first().map_or(("help", &[][..]), |(verb, rest)| (verb.as_str(), rest));
+    let done = match verb {
+        "setup" => setup::run(),
+        "test" => test::run(rest),
+        "bench" => bench::run(rest),
+        "help" | "--help" | "-h" => {
+            println!("{HELP}\n\nSteps of the test: {}", test::names());
+            Ok(())
+        }
+        _ => Err(format!("there is no verb {verb}; there are setup, test, bench, help")),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! The signals that are meant for the command: we take them, so that they can be passed on.
+
+use std::future::poll_fn;
+use std::io;
+use std::task::Poll;
+
+use rustix::process::Signal;
+use tokio::signal::unix::{self, SignalKind};
+
+/// The signals that are passed on.
+const PASSED: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+
+/// Takes the signals from when it is made.
+#[derive(Debug)]
+pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
+
+impl Signals {
+    /// Takes all of them but those that we were started to ignore (`nohup`, `&` in a script): the command inherits that.
+    pub(crate) fn take() -> io::Result<Self> {
+        let ignored = ignored();
+        let listened = PASSED.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
+        let streams = listened.map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)));
+        streams.collect::<io::Result<_>>().map(Self)
+    }
+
+    /// The next one. Nothing is missed when it is dropped.
+    pub(crate) async fn next(&mut self) -> Signal {
+        poll_fn(|context| {
+            for (signal, stream) in &mut self.0 {
+                if let Poll::Ready(Some(())) = stream.poll_recv(context) {
+                    return Poll::Ready(*signal);
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// The set of ignored signals, bit by bit, where the system tells it without a system call of our own.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

@@ -1,0 +1,51 @@
+//! Drives the real binary.
+
+use std::ffi::OsStr;
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+/// `lockkeeper run` in an environment that says nothing about locks.
+pub(crate) fn run<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
+    let mut command = lockkeeper(["run"]);
+    command.args(words);
+    command
+}
+
+pub(crate) fn lockkeeper<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    command.args(words).stdin(Stdio::null()).env_remove("LOCKKEEPER_STORE");
+    command
+}
+
+/// What came of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+pub(crate) fn ended(output: Output) -> Ended {
+    let text = |bytes| String::from_utf8(bytes).expect("the output is UTF-8");
+    Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+}
+
+pub(crate) fn end(command: &mut Command) -> Ended {
+    ended(command.output().expect("the binary starts"))
+}
+
+pub(crate) fn end_with_input(command: &mut Command, input: &str) -> Ended {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    child.stdin.take().expect("stdin is piped").write_all(input.as_bytes()).expect("the command reads");
+    ended(child.wait_with_output().expect("the binary ends"))
+}
+
+/// It ended with this status, said one line that holds `says`, and nothing on stdout.
+#[track_caller]
+pub(crate) fn assert_refused(command: &mut Command, code: i32, says: &str) {
+    let ended = end(command);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(code), ""), "{command:?}: {ended:?}");
+    assert!(ended.stderr.starts_with("lockkeeper: ") && ended.stderr.contains(says), "{command:?}: {ended:?}");
+    assert_eq!(ended.stderr.matches('\n').count(), 1, "{command:?}: {ended:?}");
+}

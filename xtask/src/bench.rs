@@ -1,0 +1,10 @@
+//! `cargo xtask bench`: the benchmarks of the library.
+
+use crate::steps::Run;
+
+/// Runs them; `arguments` are theirs.
+pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
+    let mut words = vec!["bench", "-p", "lockkeeper", "--bench", "core", "--"];
+    words.extend(arguments.iter().map(String::as_str));
+    Run::cargo(&words).stream()
+}

@@ -1,0 +1,119 @@
+//! `cargo xtask test`: everything that must hold before a change goes in, cheap things first.
+
+use crate::setup;
+use crate::steps::{Outcome, Run, find, step};
+
+/// A step: its name, what it shows, and how.
+type Step = (&'static str, &'static str, fn() -> Result<Outcome, String>);
+
+const STEPS: [Step; 9] = [
+    ("setup", "what the tests need", setup::needed),
+    ("fmt", "the code is formatted", || all(&[Run::cargo(&["fmt", "--all", "--check"])])),
+    ("clippy", "no lint complains", || {
+        all(&[Run::cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])])
+    }),
+    ("doc", "the documentation builds and its links lead somewhere", || {
+        all(&[Run::cargo(&["doc", "--workspace", "--no-deps", "--all-features"]).with("RUSTDOCFLAGS", "-D warnings")])
+    }),
+    ("features", "each feature compiles alone", || {
+        let check = ["check", "-p", "lockkeeper"];
+        all(&[
+            Run::cargo(&check),
+            Run::cargo(&[&check[..], &["--features", "redis"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
+        ])
+    }),
+    ("dependencies", "who asks for little gets little", dependencies),
+    ("deny", "licences and sources of what we depend on", deny),
+    ("test", "all tests, doc tests included", || all(&[Run::cargo(&["test", "--workspace", "--all-features"])])),
+    ("readme", "the first command that a newcomer types", readme),
+];
+
+/// What the library must not depend on without features, and with all of them.
+const NOT_WITHOUT_FEATURES: &[&str] = &["redis", "clap", "axum", "hyper", "rusqlite", "mysql_async", "zookeeper-client", "url"];
+const NEVER: &[&str] = &["clap", "axum", "hyper"];
+
+/// Runs the steps with these names, or all of them; stops at the first that fails.
+pub(crate) fn run(names: &[String]) -> Result<(), String> {
+    if let Some(unknown) = names.iter().find(|&name| STEPS.iter().all(|(known, ..)| known != name)) {
+        return Err(format!("there is no step {unknown}; there are {}", self::names()));
+    }
+    let mut table = Vec::new();
+    for (name, what, work) in STEPS {
+        if names.is_empty() || names.iter().any(|wanted| wanted == name) {
+            let (outcome, took) = step(name, what, work)?;
+            table.push((name, took.as_secs_f64(), outcome));
+        }
+    }
+    println!("\n{:<14}seconds", "step");
+    for (name, seconds, outcome) in &table {
+        match outcome {
+            Outcome::Done => println!("{name:<14}{seconds:>7.1}"),
+            Outcome::Skipped(why) => println!("{name:<14}skipped: {why}"),
+        }
+    }
+    println!("{:<14}{:>7.1}", "all", table.iter().map(|(_, seconds, _)| seconds).sum::<f64>());
+    Ok(())
+}
+
+/// The names of all steps.
+pub(crate) fn names() -> String {
+    STEPS.map(|(name, ..)| name).join(", ")
+}
+
+fn all(commands: &[Run]) -> Result<Outcome, String> {
+    commands.iter().try_for_each(Run::stream)?;
+    Ok(Outcome::Done)
+}
+
+fn dependencies() -> Result<Outcome, String> {
+    for (features, forbidden) in [("--no-default-features", NOT_WITHOUT_FEATURES), ("--all-features", NEVER)] {
+        let tree = Run::cargo(&["tree", "-p", "lockkeeper", "-e", "normal", features, "--prefix", "none"]).capture()?;
+        if let Some(found) = intruder(&tree, forbidden) {
+            return Err(format!("lockkeeper with {features} depends on {found}; put it behind a feature, or leave it out"));
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// The first crate of the tree that is forbidden.
+fn intruder<'a>(tree: &str, forbidden: &[&'a str]) -> Option<&'a str> {
+    let mut crates = tree.lines().filter_map(|line| line.split_whitespace().next());
+    crates.find_map(|name| forbidden.iter().find(|&&bad| bad == name).copied())
+}
+
+fn deny() -> Result<Outcome, String> {
+    if find("cargo-deny").is_none() {
+        return Ok(Outcome::Skipped("cargo deny (not installed)".to_owned()));
+    }
+    all(&[Run::cargo(&["deny", "check", "bans", "licenses", "sources"])])
+}
+
+fn readme() -> Result<Outcome, String> {
+    const LINE: &str = "only one of us at a time";
+    let hello = Run::cargo(&["run", "--release", "--", "run", "hello", "--", "echo", LINE]).without("LOCKKEEPER_STORE");
+    let said = hello.capture()?;
+    if said == format!("{LINE}\n") {
+        Ok(Outcome::Done)
+    } else {
+        Err(format!("it printed {said:?} instead of one line; repeat it with: {hello}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_intruder_is_found_by_its_whole_name() {
+        let tree = "lockkeeper v0.1.0 (/x)\nurlencoding v2.1.3\ntokio v1.47.0\nserde v1.0.0 (*)\n";
+        assert_eq!(intruder(tree, NOT_WITHOUT_FEATURES), None);
+        assert_eq!(intruder(&format!("{tree}url v2.5.4\n"), NOT_WITHOUT_FEATURES), Some("url"));
+    }
+
+    #[test]
+    fn an_unknown_step_is_refused_with_those_that_exist() {
+        let message = run(&["fmt".to_owned(), "polish".to_owned()]).unwrap_err();
+        assert!(message.contains("no step polish") && message.contains("clippy"), "{message}");
+    }
+}
