@@ -196,7 +196,8 @@ pub(crate) async fn first_poll<F: Future + Unpin>(mut future: F) -> FirstPoll<F:
 pub(crate) async fn within<F: Future + Unpin>(limit: Duration, future: F) -> Option<F::Output> {
     match first_poll(future).await {
         FirstPoll::Ready(answer) => Some(answer),
-        FirstPoll::Pending(future) => tokio::time::timeout(limit, future).await.ok(),
+        // Boxed, so that the many calls that never come here do not carry a timer about.
+        FirstPoll::Pending(future) => Box::pin(tokio::time::timeout(limit, future)).await.ok(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Core, Hold, Line, Trouble, lock};
 use crate::backend::{Backend, Event, LossReason, Release, Released};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Instant;
 
 /// Something to give back, known to be held or only possibly so.
@@ -59,29 +59,35 @@ impl Core {
         if lost.is_some() {
             return Ok(lost);
         }
+        let Some(undo) = &rest.undo else { return Ok(None) };
+        let released = match self.give_back(&*self.backend, undo).await {
+            Ok(released) => released,
+            Err(error) => Box::pin(self.release_again(undo, error)).await?,
+        };
+        if undo.is_settled(|| self.runtime.now()) {
+            rest.undo = None;
+        }
+        if released.held {
+            return Ok(None);
+        }
+        let reason = LossReason::Gone;
+        let Release { name, claim, owner, .. } = hold.release_request();
+        self.backend.note(&Event::Lost { name: &name, claim, owner, reason });
+        Ok(Some(reason))
+    }
+
+    /// Goes on after `error`. Not held any more counts as released by us if an earlier request may have arrived.
+    async fn release_again(&self, undo: &Undo, mut error: Error) -> Result<Released> {
         let mut trouble = Trouble::new(self.settings.command_timeout);
         let mut maybe_done = false;
         loop {
-            let Some(undo) = &rest.undo else { return Ok(None) };
+            maybe_done |= error.kind() == ErrorKind::Indeterminate;
+            let now = self.runtime.now();
+            let pause = trouble.again(error, now)?;
+            self.runtime.sleep_until(now.plus(pause)).await;
             match self.give_back(&*self.backend, undo).await {
-                Ok(released) => {
-                    if undo.is_settled(|| self.runtime.now()) {
-                        rest.undo = None;
-                    }
-                    if released.held || maybe_done {
-                        return Ok(None);
-                    }
-                    let reason = LossReason::Gone;
-                    let Release { name, claim, owner, .. } = hold.release_request();
-                    self.backend.note(&Event::Lost { name: &name, claim, owner, reason });
-                    return Ok(Some(reason));
-                }
-                Err(error) => {
-                    maybe_done |= error.kind() == ErrorKind::Indeterminate;
-                    let now = self.runtime.now();
-                    let pause = trouble.again(error, now)?;
-                    self.runtime.sleep_until(now.plus(pause)).await;
-                }
+                Ok(released) => return Ok(Released { held: released.held || maybe_done, ..released }),
+                Err(next) => error = next,
             }
         }
     }

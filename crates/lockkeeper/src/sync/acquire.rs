@@ -10,7 +10,7 @@ use crate::backend::{Acquire, Attempt, Bell, Busy, Claim, Event, Grant, Release,
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::WireOwner;
 use crate::runtime::{self, Instant};
-use crate::session::{Entry, Grounds, Held, Hold, Session, Settings, Stand, Ticket, Turn, Undo};
+use crate::session::{Entry, Grounds, Held, Hold, Settings, Stand, Ticket, Turn, Undo};
 
 /// Takes a hold; `None` if others kept it for as long as `patience` lasted.
 pub(super) async fn acquire(target: &Target, claim: Claim, patience: Patience, lease: Option<Duration>) -> Result<Option<Held>> {
@@ -61,7 +61,6 @@ pub(super) async fn downgrade(target: &Target, writer: &Held, lease: Option<Dura
 
 /// An acquisition under way. Dropped before it holds, it has the keeper undo whatever it may have left.
 struct Taking<'a> {
-    session: &'a Session,
     target: &'a Target,
     request: Acquire,
     kept: bool,
@@ -113,7 +112,6 @@ impl<'a> Taking<'a> {
             floor: 0,
         };
         Ok(Self {
-            session,
             target,
             request,
             kept: lease.is_none(),
@@ -140,7 +138,7 @@ impl<'a> Taking<'a> {
 
     /// One request to the store, sent at `sent`.
     async fn ask(&mut self, sent: Instant) -> Result<Looked<Held>> {
-        let core = self.session.core();
+        let core = self.target.session.core();
         let limit = core.settings.limit(self.request.lease);
         // A caller that waits a moment is not kept for the whole command timeout, yet a round trip must fit in.
         let limit = limit.min(self.deadline.since(sent).max(limit / 10)).min(limit);
@@ -172,7 +170,7 @@ impl<'a> Taking<'a> {
 
     /// The answer to a request sent at `sent` is yes: from here on the hold looks after itself.
     fn granted(&mut self, grant: Grant, sent: Instant, handed_over: bool) -> Result<Held> {
-        let core = self.session.core();
+        let core = self.target.session.core();
         let now = core.runtime.now();
         let lease = self.request.lease;
         if now.since(sent) + Settings::drift(lease) >= lease {
@@ -182,7 +180,7 @@ impl<'a> Taking<'a> {
         let on_its_way = self.turn.as_ref().and_then(Turn::close).unwrap_or_default();
         let Acquire { name, claim, owner, .. } = &self.request;
         let hold = Hold::new(
-            self.session,
+            &self.target.session,
             Grounds {
                 name: name.clone(),
                 claim: *claim,
@@ -206,7 +204,7 @@ impl<'a> Taking<'a> {
 
     /// Two round trips in which others may take it.
     async fn courtesy(&self) {
-        let core = self.session.core();
+        let core = self.target.session.core();
         let Acquire { name, claim, owner, lease, .. } = &self.request;
         for _ in 0..2 {
             let look = Renew { name: name.clone(), claim: *claim, owner: *owner, lease: None };
@@ -245,7 +243,7 @@ impl Look for Taking<'_> {
             // Known already: listen, and ask then.
             return Ok(Looked::Busy(Busy::default()));
         }
-        self.ask(self.session.core().runtime.now()).await
+        self.ask(self.target.session.core().runtime.now()).await
     }
 
     async fn listen(&mut self) -> Result<Arc<Bell>> {
@@ -253,7 +251,7 @@ impl Look for Taking<'_> {
             self.bell = Some(Arc::clone(&bell));
             return Ok(bell);
         }
-        let core = self.session.core();
+        let core = self.target.session.core();
         let Acquire { name, claim, owner, .. } = &self.request;
         let watch = Watch { name: name.clone(), kind: claim.kind(), owner: (*claim == Claim::Fair).then_some(*owner) };
         let bell = Arc::new(core.call(core.settings.command_timeout, core.backend.watch(watch)).await?);
@@ -280,7 +278,7 @@ impl Drop for Taking<'_> {
         if self.done {
             return;
         }
-        let core = self.session.core();
+        let core = self.target.session.core();
         let Acquire { name, claim, owner, lease, .. } = &self.request;
         core.backend.note(&Event::GaveUp { name, claim: *claim, waited: core.runtime.now().since(self.began) });
         let handed = self.turn.as_ref().and_then(Turn::close);

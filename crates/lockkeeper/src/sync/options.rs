@@ -60,10 +60,6 @@ impl<'a, G: Guard> Acquiring<'a, G> {
         self.lease = Some(lease);
         self
     }
-
-    async fn take(self) -> Result<Option<G>> {
-        Ok(acquire(self.target, self.claim?, self.patience, self.lease).await?.map(G::new))
-    }
 }
 
 impl<'a, G: Guard + 'a> IntoFuture for Acquiring<'a, G> {
@@ -71,10 +67,8 @@ impl<'a, G: Guard + 'a> IntoFuture for Acquiring<'a, G> {
     type IntoFuture = BoxFuture<'a, Result<G>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let target = self.target;
-            self.take().await?.ok_or_else(|| target.timeout())
-        })
+        let Self { target, claim, patience, lease, .. } = self;
+        Box::pin(async move { acquire(target, claim?, patience, lease).await?.map(G::new).ok_or_else(|| target.timeout()) })
     }
 }
 
@@ -108,7 +102,8 @@ impl<'a, G: Guard + 'a> IntoFuture for TryAcquiring<'a, G> {
     type IntoFuture = BoxFuture<'a, Result<Option<G>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(self.0.take())
+        let Acquiring { target, claim, patience, lease, .. } = self.0;
+        Box::pin(async move { Ok(acquire(target, claim?, patience, lease).await?.map(G::new)) })
     }
 }
 
