@@ -51,3 +51,8 @@ pub use sync::{
     CountDownLatch, CountingSemaphore, FairMutex, Mutex, MutexGuard, Permit, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
 };
 pub use token::Token;
+
+/// The README's code, compiled and run by the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+pub struct Readme;

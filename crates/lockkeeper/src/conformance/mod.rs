@@ -1,6 +1,6 @@
 //! The contract, executable: one named test per case, run by every store in three lines.
 //!
-//! ```ignore
+//! ```text
 //! struct MyStore;
 //! impl lockkeeper::conformance::Harness for MyStore { /* open a fresh, empty store */ }
 //! lockkeeper::conformance!(MyStore);
