@@ -53,7 +53,12 @@ pub(crate) async fn add_up(fenced: bool) -> Result<Account> {
                 let paused = (worker + addition) % 4 == 0;
                 tokio::time::sleep(if paused { LEASE * 2 } else { LEASE / 15 }).await;
                 let write = || counter.store(read + 1, Ordering::SeqCst);
-                let written = if fenced { gate.write("counter", token, write).is_ok() } else { Some(write()).is_some() };
+                let written = if fenced {
+                    gate.write("counter", token, write).is_ok()
+                } else {
+                    write();
+                    true
+                };
                 *(if written { &mut account.acknowledged } else { &mut account.refused }) += 1;
                 // A late release is refused too; it frees nobody else's lock.
                 let _ = guard.release().await;
