@@ -1,5 +1,7 @@
 //! What is seen from outside: the documented metrics and spans, with their documented names.
 
+#![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
