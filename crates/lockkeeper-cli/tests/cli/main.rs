@@ -1,6 +1,9 @@
 //! `lockkeeper run` as a shell sees it.
 #![allow(clippy::disallowed_methods, reason = "tests use the machine's clock")]
 
+mod redis;
+#[path = "../../../lockkeeper/tests/redis/server.rs"]
+mod server;
 mod util;
 
 use std::io::{BufRead as _, BufReader};

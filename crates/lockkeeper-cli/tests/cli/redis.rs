@@ -1,0 +1,123 @@
+//! The runner against a real server: processes exclude each other, waiting ends in good order, a lost lock ends the command.
+#![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockkeeper::blocking::Client;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::server::Server;
+use crate::util::{assert_refused, end, run};
+
+/// A server and the URL of a fresh database there. `None`: skipped, and said so.
+fn store(test: &str) -> Option<(Arc<Server>, String)> {
+    if let Some(why) = Server::missing() {
+        lockkeeper::conformance::skip(test, &why);
+        return None;
+    }
+    let server = Server::shared();
+    let url = server.fresh_url();
+    Some((server, url))
+}
+
+/// A runner whose command has said that it runs.
+fn running(url: &str, options: &[&str], script: &str) -> Child {
+    let mut words = vec!["-S", url];
+    words.extend(options);
+    words.extend(["job", "sh", "-c", script]);
+    let mut child =
+        run(words).stdout(Stdio::piped()).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
+    let mut line = String::new();
+    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut line).expect("a line");
+    assert_eq!(line, "running\n");
+    child
+}
+
+/// Whether the server has a listener on `channel`: somebody waits.
+fn someone_listens(port: u16, channel: &str) -> bool {
+    let mut server = TcpStream::connect(("127.0.0.1", port)).expect("a server");
+    write!(server, "PUBSUB NUMSUB {channel}\r\nQUIT\r\n").expect("a server");
+    let mut answer = String::new();
+    server.read_to_string(&mut answer).expect("an answer");
+    answer.contains("\r\n:1\r\n")
+}
+
+#[test]
+fn an_unreachable_store_is_69() {
+    let began = Instant::now();
+    assert_refused(
+        &mut run(["-S", "redis://me:secret@127.0.0.1:1", "-w", "1", "job", "true"]),
+        69,
+        "cannot reach redis://me@127.0.0.1:1/0",
+    );
+    assert!(began.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn processes_exclude_each_other() {
+    let Some((_server, url)) = store("processes_exclude_each_other") else { return };
+    // Runs until its input ends.
+    let mut holder = running(&url, &[], "echo running; cat");
+    assert_refused(&mut run(["-S", &url, "-n", "job", "true"]), 1, "held by others");
+    assert_refused(&mut run(["-S", &url, "-w", "0.2", "-E", "42", "job", "true"]), 42, "held by others");
+    drop(holder.stdin.take());
+    assert_eq!(holder.wait().expect("it ends").code(), Some(0));
+    assert_eq!(end(&mut run(["-S", &url, "-n", "job", "echo", "mine"])).stdout, "mine\n");
+}
+
+#[test]
+fn a_counter_file_loses_no_increment() {
+    let Some((server, url)) = store("a_counter_file_loses_no_increment") else { return };
+    let file = std::env::temp_dir().join(format!("lockkeeper-counter-{}-{}", std::process::id(), server.port));
+    std::fs::write(&file, "0\n").expect("a file to count in");
+    let script = r#"read -r n < "$0"; echo $((n + 1)) > "$0""#;
+    let count = |runners: usize, turns: usize| {
+        std::thread::scope(|scope| {
+            for _ in 0..runners {
+                scope.spawn(|| {
+                    for _ in 0..turns {
+                        let ended = end(run(["-S", &url, "count", "sh", "-c", script]).arg(&file));
+                        assert_eq!(ended.code, Some(0), "{ended:?}");
+                    }
+                });
+            }
+        });
+    };
+    count(8, 10);
+    let counted = std::fs::read_to_string(&file).expect("the file");
+    let _ = std::fs::remove_file(&file);
+    assert_eq!(counted.trim(), "80");
+}
+
+#[test]
+fn a_signal_ends_the_waiting_and_leaves_nothing() {
+    let Some((server, url)) = store("a_signal_ends_the_waiting_and_leaves_nothing") else { return };
+    let client = Client::connect(&url).expect("a server");
+    let guard = client.mutex("job").lock().expect("free");
+    let mut waiter = run(["-S", &url, "job", "true"]).spawn().expect("the binary starts");
+    let pid = Pid::from_raw(i32::try_from(waiter.id()).expect("a pid")).expect("a pid");
+    while !someone_listens(server.port, "redisson_lock__channel:{job}") {
+        std::thread::yield_now();
+    }
+    kill_process(pid, Signal::TERM).expect("it runs");
+    assert_eq!(waiter.wait().expect("it ends").code(), Some(143));
+    guard.release().expect("held");
+    assert!(client.mutex("job").try_lock().expect("a server").is_some());
+}
+
+#[test]
+fn a_lost_lock_ends_the_command_with_79() {
+    let Some((_server, url)) = store("a_lost_lock_ends_the_command_with_79") else { return };
+    let holder = running(&url, &["-l", "600ms"], "echo running; exec sleep 60");
+    let began = Instant::now();
+    let client = Client::connect(&url).expect("a server");
+    assert_eq!(client.force_release("job").expect("a server").from.len(), 1);
+    let output = holder.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(79));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is lost"), "{output:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
