@@ -130,7 +130,9 @@ impl Session {
     pub async fn close(&self) -> Result<()> {
         let core = self.core();
         core.closed.store(true, Ordering::SeqCst);
-        for hold in core.registry().holds() {
+        // Taken out first: releasing locks the registry itself.
+        let holds = core.registry().holds();
+        for hold in holds {
             hold.lose(LossReason::Closed);
             core.release_later(&hold);
         }
