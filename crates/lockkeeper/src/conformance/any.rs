@@ -12,7 +12,7 @@ use crate::sync::{FairMutex, Mutex, MutexGuard, Permit, RwLock, RwLockReadGuard,
 
 /// The guard of any kind of hold.
 #[allow(missing_docs, reason = "named as the claims are")]
-pub enum AnyGuard {
+pub(super) enum AnyGuard {
     Mutex(MutexGuard),
     Read(RwLockReadGuard),
     Write(RwLockWriteGuard),
@@ -21,11 +21,11 @@ pub enum AnyGuard {
 
 /// How to take something.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct How {
+pub(super) struct How {
     /// Wait at most this long.
-    pub wait: Option<Duration>,
+    pub(super) wait: Option<Duration>,
     /// For this long; `None`: kept alive.
-    pub lease: Option<Duration>,
+    pub(super) lease: Option<Duration>,
 }
 
 /// A call on `$handle` with the options that `$how` says, and its guard wrapped.
@@ -45,7 +45,7 @@ macro_rules! taking {
 
 /// Takes `name` through the handle that makes this claim.
 #[must_use]
-pub fn take(session: &Session, name: &str, claim: Claim, how: How) -> BoxFuture<'static, Result<AnyGuard>> {
+pub(super) fn take(session: &Session, name: &str, claim: Claim, how: How) -> BoxFuture<'static, Result<AnyGuard>> {
     let (session, name) = (session.clone(), name.to_owned());
     Box::pin(async move {
         match claim {
@@ -62,7 +62,7 @@ pub fn take(session: &Session, name: &str, claim: Claim, how: How) -> BoxFuture<
 
 /// Takes `name` through the handle that makes this claim, if it is free now.
 #[must_use]
-pub fn try_take(session: &Session, name: &str, claim: Claim) -> BoxFuture<'static, Result<Option<AnyGuard>>> {
+pub(super) fn try_take(session: &Session, name: &str, claim: Claim) -> BoxFuture<'static, Result<Option<AnyGuard>>> {
     let (session, name) = (session.clone(), name.to_owned());
     Box::pin(async move {
         Ok(match claim {
@@ -77,7 +77,7 @@ pub fn try_take(session: &Session, name: &str, claim: Claim) -> BoxFuture<'stati
 
 /// The claim that keeps this one out: a reader is kept out by a writer, all others by their like.
 #[must_use]
-pub const fn rival(claim: Claim) -> Claim {
+pub(super) const fn rival(claim: Claim) -> Claim {
     match claim {
         Claim::Read => Claim::Write,
         other => other,
@@ -90,7 +90,7 @@ impl AnyGuard {
     /// # Errors
     ///
     /// As the guard inside.
-    pub async fn release(self) -> Result<()> {
+    pub(super) async fn release(self) -> Result<()> {
         match self {
             Self::Mutex(guard) => guard.release().await,
             Self::Read(guard) => guard.release().await,

@@ -27,7 +27,9 @@ impl State {
             CounterOp::Init(permits) if self.permits.is_none() => (true, Some(i64::from(permits))),
             CounterOp::Init(_) | CounterOp::Read => (false, self.permits),
             // Taking none of nothing leaves nothing: only giving creates.
-            CounterOp::Take(permits) if before >= i64::from(permits) => (true, self.permits.map(|there| there - i64::from(permits))),
+            CounterOp::Take(permits) if before >= i64::from(permits) => {
+                (true, self.permits.map(|there| there - i64::from(permits)))
+            }
             CounterOp::Take(_) => (false, self.permits),
             CounterOp::Give(permits) => (true, Some(checked(before, i64::from(permits))?)),
             CounterOp::Add(permits) => (true, Some(checked(before, i64::from(permits))?)),

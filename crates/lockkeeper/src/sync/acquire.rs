@@ -245,6 +245,8 @@ impl Look for Taking<'_> {
     }
 
     async fn listen(&mut self) -> Result<Arc<Bell>> {
+        // Whether or not it succeeds, the next thing to do is to ask.
+        self.unheard = false;
         if let Some(bell) = self.turn.as_ref().and_then(Turn::bell) {
             self.bell = Some(Arc::clone(&bell));
             return Ok(bell);
