@@ -136,8 +136,13 @@ pub async fn hands_over_inside_the_process(world: &World) {
     let guard = Mutex::new(&client, "m").lock().await.unwrap();
     let waiters: Vec<_> = (0..4)
         .map(|_| {
-            let client = client.clone();
-            world.spawn(async move { Mutex::new(&client, "m").lock().await.unwrap().release().await.unwrap() })
+            let (client, runtime, moment) = (client.clone(), world.runtime().clone(), world.units(1));
+            world.spawn(async move {
+                let guard = Mutex::new(&client, "m").lock().await.unwrap();
+                // Long enough for the next one to notice that it is the first.
+                runtime.sleep_until(runtime.now().plus(moment)).await;
+                guard.release().await.unwrap();
+            })
         })
         .collect();
     world.settle().await;

@@ -211,7 +211,8 @@ pub async fn a_downgrade_lets_readers_in_and_no_writer_between(world: &World) {
         let theirs = theirs.clone();
         async move { RwLock::new(&theirs, "r").read().await.unwrap() }
     });
-    world.settle().await;
+    // The reader came first, and not at the same moment.
+    world.pass(world.units(1)).await;
     let rival = world.spawn(async move { RwLock::new(&theirs, "r").write().await.unwrap() });
     world.settle().await;
     let (token, downgraded) = (writer.token().number(), world.now());
