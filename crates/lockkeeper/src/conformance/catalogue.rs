@@ -194,6 +194,7 @@ macro_rules! for_each_conformance_case {
                 an_unreachable_store_is_told_at_the_deadline [Mutex, Lease],
                 renewals_that_fail_for_a_while_cost_nothing [Mutex],
                 renewals_travel_together [Mutex],
+                a_hold_near_its_end_is_not_asked_about_all_the_time [Mutex, Lease],
             }
             fencing {
                 tokens_grow_across_releases_and_clients [Mutex, Fencing],

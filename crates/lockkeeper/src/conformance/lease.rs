@@ -222,3 +222,17 @@ pub async fn renewals_travel_together(world: &World) {
     assert!(guards.iter().all(|guard| guard.is_valid()));
     client.close().await.unwrap();
 }
+
+/// A hold near its end is looked at now and then, not all the time, whatever else the client is doing.
+pub async fn a_hold_near_its_end_is_not_asked_about_all_the_time(world: &World) {
+    let client = world.client();
+    let lease = world.units(60).max(Duration::from_secs(3));
+    let guard = Mutex::new(&client, "m").lock().lease(lease).await.unwrap();
+    world.pass(guard.remaining() - lease / 60).await;
+    let before = world.chaos().carried_out(Faulty::Renew);
+    // Something that the keeper has to see to.
+    drop(Mutex::new(&client, "other").lock().await.unwrap());
+    guard.lost().await;
+    let asked = world.chaos().carried_out(Faulty::Renew) - before;
+    assert!(asked <= 3, "asked {asked} times");
+}
