@@ -93,9 +93,12 @@ use Aspect::{BadInput, Cancel, Fault, Lasts, Limits, Wakes};
 
 const ASPECTS: [Aspect; 6] = [Limits, Wakes, Lasts, Cancel, Fault, BadInput];
 
+/// A primitive, the words by which a case speaks of it, and its cases.
+type Coverage = (Need, &'static [&'static str], &'static [(Aspect, &'static str)]);
+
 /// One case, or more, for every aspect of every primitive. The words must stand in the case itself, or the case must go through
 /// all claims; helpers that a case calls are named by the word they are called with.
-const COVERED: &[(Need, &[&str], &[(Aspect, &str)])] = &[
+const COVERED: &[Coverage] = &[
     (
         Need::Mutex,
         &["Mutex::new(", "Claim::Mutex"],

@@ -90,12 +90,14 @@ macro_rules! for_each_conformance_case {
                 a_late_release_is_refused_and_frees_nobody [Mutex, Lease],
                 a_forced_release_frees_and_tells_whom [Mutex],
                 names_do_not_disturb_each_other [Mutex],
+                a_waiter_that_gives_up_does_not_hold_up_the_next [Mutex],
+            }
+            leaving {
                 closing_gives_everything_back [Mutex],
                 closing_ends_those_who_wait [Mutex],
                 a_dropped_guard_is_given_back [Mutex],
                 a_guard_dropped_on_a_bare_thread_is_given_back [Mutex],
                 a_guard_dropped_in_a_panic_is_given_back [Mutex],
-                a_waiter_that_gives_up_does_not_hold_up_the_next [Mutex],
             }
             fairness {
                 serves_in_order_across_clients [Fair],

@@ -75,8 +75,7 @@ pub async fn a_lost_wake_up_costs_at_most_a_second(world: &World) {
 
 /// P5: a waiter that died is skipped when its place ends, and those behind it do not ask all the time until then.
 pub async fn a_dead_waiter_is_skipped_when_its_place_ends(world: &World) {
-    let holder = world.stranger();
-    world.grant(world.ask("m", Claim::Fair, holder)).await;
+    let holder = world.occupy("m", Claim::Fair).await;
     let place = world.units(6);
     let dead = Acquire { place: Some(place), ..world.ask("m", Claim::Fair, world.stranger()) };
     assert!(matches!(world.take(dead).await, Attempt::Busy(_)));
@@ -100,8 +99,7 @@ pub async fn a_dead_waiter_is_skipped_when_its_place_ends(world: &World) {
 /// P5: a waiter whose time is up is not in the queue afterwards.
 pub async fn a_waiter_that_gives_up_leaves_no_place(world: &World) {
     let client = world.client();
-    let holder = world.stranger();
-    world.grant(world.ask("m", Claim::Fair, holder)).await;
+    let holder = world.occupy("m", Claim::Fair).await;
     for limit in [Duration::ZERO, world.units(2)] {
         let error = FairMutex::new(&client, "m").lock().wait(limit).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
@@ -113,8 +111,8 @@ pub async fn a_waiter_that_gives_up_leaves_no_place(world: &World) {
 /// A try stands in no queue, and does not overtake those who do, even at the moment when it is free.
 pub async fn a_try_neither_queues_nor_overtakes(world: &World) {
     let client = world.client();
-    let (holder, waiter) = (world.stranger(), world.stranger());
-    world.grant(world.ask("m", Claim::Fair, holder)).await;
+    let waiter = world.stranger();
+    let holder = world.occupy("m", Claim::Fair).await;
     assert!(FairMutex::new(&client, "m").try_lock().await.unwrap().is_none());
     assert_eq!(world.queued("m").await, 0);
     let waiting = world.ask("m", Claim::Fair, waiter);
@@ -127,8 +125,8 @@ pub async fn a_try_neither_queues_nor_overtakes(world: &World) {
 
 /// P6: a head that leaves the queue while the lock is free passes its turn on, and the next is told.
 pub async fn a_withdrawn_head_passes_the_turn_on(world: &World) {
-    let (holder, head, next) = (world.stranger(), world.stranger(), world.stranger());
-    world.grant(world.ask("m", Claim::Fair, holder)).await;
+    let (head, next) = (world.stranger(), world.stranger());
+    let holder = world.occupy("m", Claim::Fair).await;
     assert!(matches!(world.take(world.ask("m", Claim::Fair, head)).await, Attempt::Busy(_)));
     let bell = world.listen("m", Kind::Mutex, Some(next)).await;
     let waiting = world.ask("m", Claim::Fair, next);
@@ -145,8 +143,7 @@ pub async fn a_withdrawn_head_passes_the_turn_on(world: &World) {
 
 /// People see the queue in its order.
 pub async fn the_queue_is_seen_in_its_order(world: &World) {
-    let holder = world.stranger();
-    world.grant(world.ask("m", Claim::Fair, holder)).await;
+    let holder = world.occupy("m", Claim::Fair).await;
     // Numbers that do not grow with the order of arrival, so that it is not by their value.
     let mut waiting = [world.stranger(), world.stranger(), world.stranger()];
     waiting.reverse();
@@ -166,8 +163,8 @@ pub async fn the_queue_is_seen_in_its_order(world: &World) {
 
 /// Asking again keeps the place; who comes later stays behind.
 pub async fn asking_again_keeps_the_place(world: &World) {
-    let (holder, first, second) = (world.stranger(), world.stranger(), world.stranger());
-    world.grant(world.ask("m", Claim::Fair, holder)).await;
+    let (first, second) = (world.stranger(), world.stranger());
+    let holder = world.occupy("m", Claim::Fair).await;
     for owner in [first, second, first] {
         let Attempt::Busy(busy) = world.take(world.ask("m", Claim::Fair, owner)).await else { panic!("held by another") };
         let ahead = u32::from(owner == second);
@@ -184,8 +181,7 @@ pub async fn asking_again_keeps_the_place(world: &World) {
 
 /// A living waiter keeps its place however long it waits: who comes when it has waited for longer than a place lasts stays behind.
 pub async fn a_place_lasts_while_its_waiter_lives(world: &World) {
-    let holder = world.stranger();
-    world.grant(Acquire { lease: Duration::from_secs(60), ..world.ask("m", Claim::Fair, holder) }).await;
+    let holder = world.occupy("m", Claim::Fair).await;
     let patient = world.client_with(|settings| settings.place = Duration::from_secs(2));
     let first = world.spawn(async move { FairMutex::new(&patient, "m").lock().await.unwrap() });
     world.until("it stands in the queue", || async { world.queued("m").await == 1 }).await;

@@ -113,7 +113,7 @@ pub async fn an_unreachable_store_is_told_within_the_wait(world: &World) {
         for claim in world.claims() {
             let name = format!("{claim:?}");
             world.chaos().always(Faulty::Acquire, fault);
-            let (began, wait) = (world.now(), world.units(20));
+            let (began, wait) = (world.now(), world.units(5));
             let error = take(&client, &name, claim, How { wait: Some(wait), lease: None }).await.unwrap_err();
             let took = world.since(began);
             assert_eq!(error.kind(), kind, "{claim:?} {fault:?}: {error}");
@@ -150,8 +150,7 @@ pub async fn a_call_without_limit_gives_an_unreachable_store_up(world: &World) {
 
 /// A waiter bears trouble with the store and gets its turn when that is over.
 pub async fn a_waiter_survives_trouble_with_the_store(world: &World) {
-    let (client, holder) = (world.client(), world.stranger());
-    world.grant(world.ask("m", Claim::Mutex, holder)).await;
+    let (client, holder) = (world.client(), world.occupy("m", Claim::Mutex).await);
     let waiter = world.spawn(async move { Mutex::new(&client, "m").lock().await.unwrap() });
     world.settle().await;
     world.chaos().always(Faulty::Acquire, Fault::Refuse);

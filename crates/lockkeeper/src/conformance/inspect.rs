@@ -63,8 +63,8 @@ pub async fn shows_numbers(world: &World) {
 
 /// Who waits for its turn is seen, and nobody who has stopped waiting.
 pub async fn shows_who_waits(world: &World) {
-    let (holder, waiter) = (world.stranger(), world.stranger());
-    world.grant(world.ask("m", Claim::Fair, holder)).await;
+    let waiter = world.stranger();
+    let holder = world.occupy("m", Claim::Fair).await;
     assert!(matches!(world.take(world.ask("m", Claim::Fair, waiter)).await, Attempt::Busy(_)));
     let found = world.look("m").await.expect("held");
     assert_eq!(found.queue.iter().map(|waiting| waiting.owner.as_str()).collect::<Vec<_>>(), [waiter.to_string()]);

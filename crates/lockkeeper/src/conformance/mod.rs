@@ -23,6 +23,7 @@ pub mod fencing;
 pub mod inspect;
 pub mod latch;
 pub mod lease;
+pub mod leaving;
 pub mod mutex;
 pub mod names;
 pub mod reentry;

@@ -149,8 +149,8 @@ pub async fn writers_do_not_starve(world: &World) {
 
 /// A reader that began to wait before the writer did is not held up by it; one that came after is.
 pub async fn a_reader_yields_only_to_writers_that_came_first(world: &World) {
-    let (reader, writer, early, late) = (world.stranger(), world.stranger(), world.stranger(), world.stranger());
-    world.grant(world.ask("r", Claim::Read, reader)).await;
+    let (writer, early, late) = (world.stranger(), world.stranger(), world.stranger());
+    let reader = world.occupy("r", Claim::Read).await;
     let came = world.now();
     world.pass(world.units(1)).await;
     assert!(matches!(world.take(world.ask("r", Claim::Write, writer)).await, Attempt::Busy(_)));
@@ -189,8 +189,7 @@ pub async fn a_writer_that_gives_up_lets_readers_in(world: &World) {
 /// P5: a writer that died waiting holds readers up until its place ends, and no longer.
 pub async fn a_dead_waiting_writer_is_skipped(world: &World) {
     let client = world.client();
-    let holder = world.stranger();
-    world.grant(world.ask("r", Claim::Read, holder)).await;
+    let holder = world.occupy("r", Claim::Read).await;
     let began = world.now();
     let place = world.units(6);
     let dead = Acquire { place: Some(place), ..world.ask("r", Claim::Write, world.stranger()) };

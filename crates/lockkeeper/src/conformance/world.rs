@@ -211,6 +211,13 @@ impl World {
         }
     }
 
+    /// Somebody takes a name, which must be free, for longer than the case lasts.
+    pub async fn occupy(&self, name: &str, claim: Claim) -> WireOwner {
+        let owner = self.stranger();
+        self.grant(Acquire { lease: Duration::from_secs(3_000), ..self.ask(name, claim, owner) }).await;
+        owner
+    }
+
     /// Gives a name back at the level of the contract; whether it was held.
     pub async fn give_back(&self, name: &str, claim: Claim, owner: WireOwner) -> bool {
         let request = Release { name: Name::new(name).expect("a good name"), claim, owner, then: None };
