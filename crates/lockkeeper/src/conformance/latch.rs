@@ -58,7 +58,8 @@ pub async fn a_lost_wake_up_costs_at_most_a_second(world: &World) {
         latch.try_set(1).await.unwrap();
         let there = CountDownLatch::new(&theirs, "l");
         let waiter = world.spawn(async move { there.wait().await.unwrap() });
-        world.pass(world.units(2)).await;
+        // Soon after it began to wait: a subscription that nobody answers is still being waited for then.
+        world.pass(world.units(1) / 2).await;
         let opened = world.now();
         latch.count_down().await.unwrap();
         waiter.await.unwrap();
