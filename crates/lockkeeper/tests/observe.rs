@@ -1,15 +1,12 @@
-//! What is seen from outside: the documented metrics and spans, with their documented names.
+//! What is measured from outside: the documented metrics, with their documented names.
 
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::Client;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
 
 /// The metrics that were recorded while `work` ran, by name and labels; histograms by how many values they got.
 fn measured<F: Future<Output = ()>>(work: F) -> BTreeMap<String, u64> {
@@ -76,41 +73,4 @@ fn losses_are_counted_by_how_they_are_known() {
     });
     assert_eq!(seen.get("lockkeeper_losses_total{kind=mutex,reason=gone}"), Some(&1), "{seen:?}");
     assert_eq!(seen.get("lockkeeper_losses_total{kind=rwlock,reason=expired}"), Some(&1), "{seen:?}");
-}
-
-/// Remembers the names of spans.
-#[derive(Clone, Default)]
-struct Names(Arc<Mutex<Vec<&'static str>>>);
-
-impl Subscriber for Names {
-    fn enabled(&self, _: &Metadata<'_>) -> bool {
-        true
-    }
-
-    fn new_span(&self, span: &Attributes<'_>) -> Id {
-        let mut names = self.0.lock().unwrap();
-        names.push(span.metadata().name());
-        Id::from_u64(names.len() as u64)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-    fn event(&self, _: &Event<'_>) {}
-    fn enter(&self, _: &Id) {}
-    fn exit(&self, _: &Id) {}
-}
-
-#[test]
-fn requests_are_spans() {
-    let names = Names::default();
-    let executor = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    tracing::subscriber::with_default(names.clone(), || {
-        executor.block_on(async {
-            let client = client(30).await;
-            client.mutex("m").lock().await.unwrap().release().await.unwrap();
-            client.latch("l").count().await.unwrap();
-        });
-    });
-    let names: Vec<_> = names.0.lock().unwrap().iter().filter(|name| name.starts_with("lockkeeper.")).copied().collect();
-    assert_eq!(names, ["lockkeeper.acquire", "lockkeeper.release", "lockkeeper.count"]);
 }

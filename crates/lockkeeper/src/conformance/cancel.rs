@@ -1,32 +1,248 @@
 //! Giving up: a call that is dropped at any point leaves nothing behind.
 
-use std::future::IntoFuture;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use super::World;
-use crate::sync::Mutex;
+use super::any::{How, rival, take, try_take};
+use crate::backend::{Acquire, Claim};
+use crate::runtime::BoxFuture;
+use crate::sync::{CountDownLatch, CountingSemaphore, Mutex, RwLock};
 
-/// P5: polls an acquire n times and drops it, for every n until it completes: each time the name is free afterwards.
-pub async fn nothing_is_left_wherever_an_acquire_is_dropped(world: &World) {
+const PERMIT: Claim = Claim::Permits { take: 1, of: 1 };
+
+/// Polls up to `times` times, letting the rest of the world go on in between; what it ended with, if it did.
+async fn poll<T>(world: &World, future: &mut BoxFuture<'_, T>, times: usize) -> Option<T> {
+    for _ in 0..times {
+        if let Poll::Ready(ended) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            return Some(ended);
+        }
+        world.beat().await;
+    }
+    None
+}
+
+async fn becomes_free(world: &World) {
+    world
+        .until("nothing is left", || async {
+            world.look("n").await.is_none_or(|found| found.holders.is_empty() && found.queue.is_empty())
+        })
+        .await;
+}
+
+/// Drops the acquire of a free name after one poll, after two, … until it completes.
+async fn cut_when_free(world: &World, claim: Claim) {
     world.chaos().yielding(2);
     let client = world.client();
     for polls in 1.. {
-        let mutex = Mutex::new(&client, "m");
-        let mut acquiring = mutex.lock().into_future();
-        let mut ended = false;
-        for _ in 0..polls {
-            if let Poll::Ready(guard) = acquiring.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                ended = true;
-                guard.unwrap().release().await.unwrap();
-                break;
-            }
-            world.settle().await;
-        }
+        let mut acquiring = take(&client, "n", claim, How::default());
+        let ended = poll(world, &mut acquiring, polls).await;
         drop(acquiring);
-        world.until("the name is free", || async { world.holders("m").await == 0 }).await;
-        if ended {
+        let done = ended.is_some_and(|guard| guard.is_ok());
+        becomes_free(world).await;
+        if done {
             assert!(polls > 3, "only {polls} polls: nothing was cut in two");
             return;
         }
     }
+}
+
+/// Drops the acquire of a held name after n polls, some of them after the holder let go of it; then another gets it.
+async fn cut_when_held(world: &World, claim: Claim) {
+    world.chaos().yielding(1);
+    let (client, other) = (world.client(), world.client());
+    let held = rival(claim);
+    for polls in 1..=10 {
+        for more in [0, 2, 5] {
+            let holder = world.stranger();
+            world.grant(Acquire { lease: Duration::from_secs(60), ..world.ask("n", held, holder) }).await;
+            let mut acquiring = take(&client, "n", claim, How::default());
+            assert!(poll(world, &mut acquiring, polls).await.is_none(), "it is held by another");
+            assert!(world.give_back("n", held, holder).await);
+            let ended = poll(world, &mut acquiring, more).await;
+            drop(acquiring);
+            drop(ended);
+            becomes_free(world).await;
+            let guard = try_take(&other, "n", claim).await.unwrap().expect("free");
+            guard.release().await.unwrap();
+        }
+    }
+}
+
+/// P5: a mutex that is free.
+pub async fn a_free_mutex_is_left_wherever_it_is_dropped(world: &World) {
+    cut_when_free(world, Claim::Mutex).await;
+}
+
+/// P5: a mutex that another holds.
+pub async fn a_held_mutex_is_left_wherever_it_is_dropped(world: &World) {
+    cut_when_held(world, Claim::Mutex).await;
+}
+
+/// P5: a fair mutex that is free.
+pub async fn a_free_fair_mutex_is_left_wherever_it_is_dropped(world: &World) {
+    cut_when_free(world, Claim::Fair).await;
+}
+
+/// P5: a fair mutex that another holds: the queue is empty, too.
+pub async fn a_held_fair_mutex_is_left_wherever_it_is_dropped(world: &World) {
+    cut_when_held(world, Claim::Fair).await;
+}
+
+/// P5: the shared side of a free lock.
+pub async fn a_free_read_is_left_wherever_it_is_dropped(world: &World) {
+    cut_when_free(world, Claim::Read).await;
+}
+
+/// P5: the shared side of a lock that another writes.
+pub async fn a_held_read_is_left_wherever_it_is_dropped(world: &World) {
+    cut_when_held(world, Claim::Read).await;
+}
+
+/// P5: the exclusive side of a free lock.
+pub async fn a_free_write_is_left_wherever_it_is_dropped(world: &World) {
+    cut_when_free(world, Claim::Write).await;
+}
+
+/// P5: the exclusive side of a lock that another has: the mark that holds readers up is gone, too.
+pub async fn a_held_write_is_left_wherever_it_is_dropped(world: &World) {
+    cut_when_held(world, Claim::Write).await;
+}
+
+/// P5: a permit that is free.
+pub async fn a_free_permit_is_left_wherever_it_is_dropped(world: &World) {
+    cut_when_free(world, PERMIT).await;
+}
+
+/// P5: a permit that another has.
+pub async fn a_held_permit_is_left_wherever_it_is_dropped(world: &World) {
+    cut_when_held(world, PERMIT).await;
+}
+
+/// P5: a waiter to whom the holder in the same process is just handing over.
+pub async fn a_hand_over_is_left_wherever_it_is_dropped(world: &World) {
+    world.chaos().yielding(2);
+    let client = world.client();
+    for polls in 0..=12 {
+        let guard = Mutex::new(&client, "n").lock().await.unwrap();
+        let mut waiting = take(&client, "n", Claim::Mutex, How::default());
+        assert!(poll(world, &mut waiting, 4).await.is_none());
+        let mut releasing: BoxFuture<'_, _> = Box::pin(guard.release());
+        let released = poll(world, &mut releasing, polls).await;
+        let got = poll(world, &mut waiting, polls / 2).await;
+        drop(waiting);
+        if released.is_none() {
+            releasing.await.unwrap();
+        }
+        drop(got);
+        becomes_free(world).await;
+    }
+}
+
+/// P5: a try that is dropped.
+pub async fn a_try_is_left_wherever_it_is_dropped(world: &World) {
+    world.chaos().yielding(2);
+    let client = world.client();
+    for claim in world.claims() {
+        let name = format!("{claim:?}");
+        for polls in 1..=6 {
+            let mut trying = try_take(&client, &name, claim);
+            let ended = poll(world, &mut trying, polls).await;
+            drop((trying, ended));
+            world.until("nothing is left", || async { world.holders(&name).await == 0 }).await;
+        }
+    }
+}
+
+/// P5: a release that is dropped half-way goes on in the background.
+pub async fn a_dropped_release_still_releases(world: &World) {
+    world.chaos().yielding(2);
+    let client = world.client();
+    for claim in world.claims() {
+        let name = format!("{claim:?}");
+        for polls in 0..=6 {
+            let guard = take(&client, &name, claim, How::default()).await.unwrap();
+            let mut releasing: BoxFuture<'_, _> = Box::pin(guard.release());
+            let ended = poll(world, &mut releasing, polls).await;
+            drop((releasing, ended));
+            world.until("nothing is left", || async { world.holders(&name).await == 0 }).await;
+        }
+    }
+}
+
+/// An extension that is dropped leaves the hold as good as it was, or better.
+pub async fn a_dropped_extension_harms_nothing(world: &World) {
+    world.chaos().yielding(2);
+    let client = world.client();
+    let guard = Mutex::new(&client, "n").lock().lease(world.units(20)).await.unwrap();
+    for polls in 0..=6 {
+        let mut extending: BoxFuture<'_, _> = Box::pin(guard.extend(world.units(40)));
+        let ended = poll(world, &mut extending, polls).await;
+        drop((extending, ended));
+        assert!(guard.is_valid());
+    }
+    world.pass(world.units(5)).await;
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+}
+
+/// P5: a downgrade that is dropped releases both sides.
+pub async fn a_dropped_downgrade_releases_both_sides(world: &World) {
+    world.chaos().yielding(2);
+    let client = world.client();
+    let lock = RwLock::new(&client, "n");
+    for polls in 0..=14 {
+        let writer = lock.write().await.unwrap();
+        let mut downgrading: BoxFuture<'_, _> = Box::pin(lock.downgrade(writer));
+        let ended = poll(world, &mut downgrading, polls).await;
+        drop(downgrading);
+        drop(ended);
+        becomes_free(world).await;
+    }
+}
+
+/// An owner whose acquire was dropped can take it anew, and so can others.
+pub async fn an_owner_can_take_it_after_a_dropped_acquire(world: &World) {
+    world.chaos().yielding(2);
+    let client = world.client();
+    let mutex = Mutex::new(&client, "n").owned_by(&world.owner(&client));
+    for polls in 0..=8 {
+        let mut acquiring: BoxFuture<'_, _> = Box::pin(async { mutex.lock().await });
+        let ended = poll(world, &mut acquiring, polls).await;
+        drop((acquiring, ended));
+        let guard = mutex.lock().wait(world.units(100)).await.unwrap();
+        assert_eq!(world.holders("n").await, 1);
+        guard.release().await.unwrap();
+        becomes_free(world).await;
+    }
+}
+
+/// A wait for permits of a counting semaphore that is dropped while it waits takes nothing.
+pub async fn a_dropped_wait_for_a_number_takes_nothing(world: &World) {
+    let client = world.client();
+    let counter = CountingSemaphore::new(&client, "c");
+    for polls in 1..=6 {
+        let mut waiting: BoxFuture<'_, _> = Box::pin(async { counter.acquire(1).await });
+        assert!(poll(world, &mut waiting, polls).await.is_none());
+        world.settle().await;
+        drop(waiting);
+    }
+    counter.release(1).await.unwrap();
+    world.settle().await;
+    assert_eq!(counter.available().await.unwrap(), 1);
+}
+
+/// A wait for a latch only looks: dropped anywhere, nothing happened.
+pub async fn a_dropped_wait_for_a_latch_changes_nothing(world: &World) {
+    world.chaos().yielding(1);
+    let client = world.client();
+    let latch = CountDownLatch::new(&client, "l");
+    latch.try_set(2).await.unwrap();
+    for polls in 0..=8 {
+        let mut waiting: BoxFuture<'_, _> = Box::pin(async { latch.wait().await });
+        assert!(poll(world, &mut waiting, polls).await.is_none());
+        drop(waiting);
+    }
+    assert_eq!(latch.count().await.unwrap(), 2);
+    latch.remove().await.unwrap();
 }

@@ -10,11 +10,25 @@
 //! [capabilities](Need) they need; a case whose need the store does not have is skipped, and says so. Every case ends with the same
 //! question: is anything left behind?
 
+mod any;
 mod catalogue;
 mod world;
 
 pub mod cancel;
+pub mod contract;
+pub mod counting;
+pub mod fairness;
+pub mod faults;
+pub mod fencing;
+pub mod inspect;
+pub mod latch;
+pub mod lease;
+pub mod leaving;
 pub mod mutex;
+pub mod names;
+pub mod reentry;
+pub mod rwlock;
+pub mod semaphore;
 
 pub use catalogue::{CASES, Case, Need};
 pub use world::{Harness, Time, World};

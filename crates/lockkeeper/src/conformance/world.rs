@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Need, Running};
-use crate::backend::{Acquire, Attempt, Backend, Capabilities, Claim, Grant, Listing, Release, Snapshot};
+use crate::backend::{
+    Acquire, Attempt, Backend, Bell, Capabilities, Claim, Count, CountOp, Forced, Grant, Kind, Listing, Release, Renew, Renewed,
+    Snapshot, Tally, Watch,
+};
 use crate::layer::{Chaos, Observe};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
-use crate::runtime::Runtime;
-use crate::session::{Session, Settings};
+use crate::runtime::{Instant, Runtime};
+use crate::session::{Owner, Session, Settings};
 
 /// Whose clock a store keeps time by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +71,22 @@ impl World {
     /// A new client of the store, as another process would be. Its kept holds have a lease of [`World::lease`].
     #[must_use]
     pub fn client(&self) -> Session {
-        let settings = Settings { lease: self.lease(), ..Settings::default() };
+        self.client_with(|_| {})
+    }
+
+    /// As [`World::client`], with other settings.
+    #[must_use]
+    pub fn client_with(&self, change: impl FnOnce(&mut Settings)) -> Session {
+        let mut settings = Settings { lease: self.lease(), ..Settings::default() };
+        change(&mut settings);
         let backend = Arc::new(Observe::new(Arc::clone(&self.chaos) as Arc<dyn Backend>));
         Session::new(backend, settings, self.runtime.clone()).expect("a session on a sound store")
+    }
+
+    /// Somebody of this client who may take a lock again while holding it.
+    #[must_use]
+    pub fn owner(&self, client: &Session) -> Owner {
+        Owner::new(client.id())
     }
 
     /// The lease of holds that are kept alive here.
@@ -87,6 +103,25 @@ impl World {
                 Time::Simulated => Duration::from_secs(1),
                 Time::Real => Duration::from_millis(50),
             }
+    }
+
+    /// How much later than promised something may be seen: nothing to speak of where time is simulated, a busy machine's delay
+    /// where it is not.
+    #[must_use]
+    pub fn slack(&self) -> Duration {
+        Duration::from_millis(if self.time == Time::Simulated { 20 } else { 500 })
+    }
+
+    /// The time now.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.runtime.now()
+    }
+
+    /// How long ago `then` was.
+    #[must_use]
+    pub fn since(&self, then: Instant) -> Duration {
+        self.now().since(then)
     }
 
     /// Where the case gets its time from.
@@ -110,6 +145,24 @@ impl World {
             }
             Time::Real => tokio::time::sleep(Duration::from_millis(100)).await,
         }
+    }
+
+    /// As [`World::settle`], but only one step on: where time is real, a few milliseconds.
+    pub async fn beat(&self) {
+        match self.time {
+            Time::Simulated => self.settle().await,
+            Time::Real => tokio::time::sleep(Duration::from_millis(3)).await,
+        }
+    }
+
+    /// What `future` gives if it does so within `limit`.
+    pub async fn within<F: Future>(&self, limit: Duration, future: F) -> Option<F::Output> {
+        tokio::time::timeout(limit, future).await.ok()
+    }
+
+    /// Does `work` on a thread that has no executor, and waits for it.
+    pub fn elsewhere(&self, work: impl FnOnce() + Send + 'static) {
+        std::thread::spawn(work).join().expect("no panic");
     }
 
     /// Starts `task` beside the case.
@@ -163,10 +216,61 @@ impl World {
         }
     }
 
+    /// Somebody takes a name, which must be free, for longer than the case lasts.
+    pub async fn occupy(&self, name: &str, claim: Claim) -> WireOwner {
+        let owner = self.stranger();
+        self.grant(Acquire { lease: Duration::from_secs(3_000), ..self.ask(name, claim, owner) }).await;
+        owner
+    }
+
     /// Gives a name back at the level of the contract; whether it was held.
     pub async fn give_back(&self, name: &str, claim: Claim, owner: WireOwner) -> bool {
         let request = Release { name: Name::new(name).expect("a good name"), claim, owner, then: None };
         self.chaos.release(request).await.expect("an answer").held
+    }
+
+    /// Renews, or only looks, at the level of the contract.
+    pub async fn renew(&self, name: &str, claim: Claim, owner: WireOwner, lease: Option<Duration>) -> Renewed {
+        let request = Renew { name: Name::new(name).expect("a good name"), claim, owner, lease };
+        let mut answers = self.chaos.renew(vec![request]).await.expect("an answer");
+        answers.pop().expect("one answer each").expect("no trouble")
+    }
+
+    /// A counting request at the level of the contract, sent now.
+    #[must_use]
+    pub fn tell(&self, name: &str, op: CountOp) -> Count {
+        let not_after = self.now().plus(self.units(60));
+        Count { name: Name::new(name).expect("a good name"), id: self.stranger(), not_after, remember: self.units(120), op }
+    }
+
+    /// Counts at the level of the contract.
+    pub async fn count(&self, request: &Count) -> Tally {
+        self.chaos.count(request.clone()).await.expect("an answer")
+    }
+
+    /// Listens at the level of the contract.
+    pub async fn listen(&self, name: &str, kind: Kind, owner: Option<WireOwner>) -> Bell {
+        self.chaos.watch(Watch { name: Name::new(name).expect("a good name"), kind, owner }).await.expect("a bell")
+    }
+
+    /// Whether the bell rings soon.
+    pub async fn rings(&self, bell: &Bell) -> bool {
+        self.within(Duration::from_millis(500), bell.rung()).await.is_some()
+    }
+
+    /// Takes a name from whoever holds it.
+    pub async fn force(&self, name: &str) -> Forced {
+        self.chaos.force_release(Name::new(name).expect("a good name")).await.expect("an answer")
+    }
+
+    /// One claim of each sort that the store knows.
+    #[must_use]
+    pub fn claims(&self) -> Vec<Claim> {
+        let can = self.capabilities();
+        [Claim::Mutex, Claim::Fair, Claim::Read, Claim::Write, Claim::Permits { take: 1, of: 1 }]
+            .into_iter()
+            .filter(|claim| can.supports(claim.kind()) && (can.fair || *claim != Claim::Fair))
+            .collect()
     }
 
     /// What lies under a name.

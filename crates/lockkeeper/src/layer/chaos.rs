@@ -51,6 +51,8 @@ struct Plan {
     always: Vec<(Faulty, Fault)>,
     /// How often every request yields before and after it is carried out.
     yields: usize,
+    /// Bells do not ring.
+    muted: bool,
     carried_out: Vec<Faulty>,
 }
 
@@ -76,6 +78,12 @@ impl Chaos {
         let mut plan = self.plan();
         plan.next.clear();
         plan.always.clear();
+        plan.muted = false;
+    }
+
+    /// Who listens from now on, until [`Chaos::calm`], never hears a thing: all notifications are lost.
+    pub fn mute(&self) {
+        self.plan().muted = true;
     }
 
     /// Every request yields this often before and after it is carried out: so many points to be cancelled at.
@@ -159,6 +167,9 @@ impl Backend for Chaos {
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+        if self.plan().muted {
+            return self.disturbed(Faulty::Watch, Box::pin(async { Ok(Bell::silent()) }));
+        }
         self.disturbed(Faulty::Watch, self.inner.watch(watch))
     }
 

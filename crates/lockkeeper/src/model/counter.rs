@@ -26,7 +26,7 @@ impl State {
         let (done, after) = match op {
             CounterOp::Init(permits) if self.permits.is_none() => (true, Some(i64::from(permits))),
             CounterOp::Init(_) | CounterOp::Read => (false, self.permits),
-            // Not there, none are asked for: taking does not create it, as giving does.
+            // Taking none of nothing leaves nothing: only giving creates.
             CounterOp::Take(permits) if before >= i64::from(permits) => {
                 (true, self.permits.map(|there| there - i64::from(permits)))
             }

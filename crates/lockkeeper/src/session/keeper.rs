@@ -65,7 +65,7 @@ fn attend(core: &Arc<Core>, lane: &Arc<dyn Backend>, due: Vec<Arc<Hold>>, now: I
             ask.push(hold);
         } else {
             // Extended since it was registered.
-            core.registry().reschedule(&hold, deadline);
+            core.registry().reschedule(&hold, deadline, Duration::ZERO);
             next = next.min(deadline);
         }
     }
@@ -92,12 +92,12 @@ async fn renew(core: Arc<Core>, lane: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {
     let mut hurry = false;
     for (hold, answer) in batch.iter().zip(answers) {
         let lease = hold.grounds.lease;
-        let again = match answer {
+        let (again, slack) = match answer {
             Ok(Renewed::Kept) => {
                 if hold.grounds.kept {
                     hold.renewed(sent, lease);
                 }
-                sent.plus(lease / 3)
+                (sent.plus(lease / 3), lease / 30)
             }
             Ok(Renewed::Gone) => {
                 hold.lose(LossReason::Gone);
@@ -108,10 +108,13 @@ async fn renew(core: Arc<Core>, lane: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {
                 let (name, owner) = (&hold.grounds.name, hold.grounds.owner);
                 tracing::debug!(%name, %owner, %error, "renewal failed");
                 core.backend.note(&Event::RenewalFailed { name, claim: hold.grounds.claim, owner });
-                core.runtime.now().plus(runtime::jitter(lease / 40, lease / 20))
+                (core.runtime.now().plus(runtime::jitter(lease / 40, lease / 20)), Duration::ZERO)
             }
         };
-        hurry |= core.registry().reschedule(hold, again.min(hold.deadline()));
+        // Only a renewal may come early. A deadline or a pause after trouble that did would come again at once, and again.
+        let deadline = hold.deadline();
+        let slack = if again < deadline { slack } else { Duration::ZERO };
+        hurry |= core.registry().reschedule(hold, again.min(deadline), slack);
     }
     if hurry {
         core.keeper_wake.notify_one();

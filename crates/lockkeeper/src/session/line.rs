@@ -28,6 +28,8 @@ struct State {
     spots: VecDeque<Arc<Spot>>,
     /// The owner of this process that holds it, as far as is known here.
     held_by: Option<WireOwner>,
+    /// The owner that found nobody in its way and asks the store just now; whoever comes meanwhile waits for its answer.
+    asking: Option<WireOwner>,
     in_a_row: u32,
     /// Others go first: see the head of this file.
     courtesy: bool,
@@ -81,10 +83,24 @@ pub(crate) enum Stand {
 }
 
 impl Line {
-    /// Whether a newcomer may ask the store at once: nobody waits here and nobody here holds it.
-    pub(crate) fn is_clear(&self) -> bool {
-        let state = lock(&self.state);
-        state.spots.is_empty() && state.held_by.is_none() && !state.courtesy
+    /// Whether a newcomer may ask the store at once: nobody here waits, asks or holds it. If so it is the one who asks, until it
+    /// has it or [stops](Self::stop_asking).
+    pub(crate) fn ask_alone(&self, owner: WireOwner) -> bool {
+        let mut state = lock(&self.state);
+        let clear = state.spots.is_empty() && state.held_by.is_none() && state.asking.is_none() && !state.courtesy;
+        if clear {
+            state.asking = Some(owner);
+        }
+        clear
+    }
+
+    /// The one who asked alone did not get it: the first of those who came meanwhile may ask.
+    pub(crate) fn stop_asking(&self, owner: WireOwner) {
+        let mut state = lock(&self.state);
+        if state.asking == Some(owner) {
+            state.asking = None;
+            state.wake_first();
+        }
     }
 
     /// Whether others are to go first just now.
@@ -100,7 +116,13 @@ impl Line {
 
     /// An owner of this process has it now.
     pub(super) fn taken(&self, owner: WireOwner) {
-        lock(&self.state).held_by = Some(owner);
+        let mut state = lock(&self.state);
+        state.held_by = Some(owner);
+        if state.asking == Some(owner) {
+            state.asking = None;
+            // The first one leaves its request to be handed over.
+            state.wake_first();
+        }
     }
 
     /// The owner no longer has it: the first waiter may ask.
@@ -172,7 +194,7 @@ impl Turn {
         if request.claim == Claim::Mutex {
             *offer = Offer::Ready(Box::new(request.clone()));
         }
-        match (state.held_by, state.courtesy) {
+        match (state.held_by.or(state.asking), state.courtesy) {
             (Some(_), _) => Stand::Wait,
             (None, true) => Stand::AskLater,
             (None, false) => Stand::Ask,

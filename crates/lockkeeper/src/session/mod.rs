@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Capabilities, LossReason};
+use crate::backend::{Backend, Capabilities, Kind, LossReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
@@ -60,7 +60,7 @@ pub(crate) struct Core {
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
     next_number: AtomicU64,
-    lines: Mutex<HashMap<Name, Weak<Line>>>,
+    lines: Mutex<HashMap<(Name, Kind), Weak<Line>>>,
     registry: Mutex<Registry>,
     /// What the keeper is to give back.
     undos: Mutex<VecDeque<Undo>>,
@@ -130,6 +130,7 @@ impl Session {
     pub async fn close(&self) -> Result<()> {
         let core = self.core();
         core.closed.store(true, Ordering::SeqCst);
+        // Taken out first: releasing locks the registry itself.
         let holds = core.registry().holds();
         for hold in holds {
             hold.lose(LossReason::Closed);
@@ -165,10 +166,11 @@ impl Session {
         Ok(())
     }
 
-    /// The one local queue for a name.
-    pub(crate) fn line(&self, name: &Name) -> Arc<Line> {
+    /// The one local queue for a name of this kind. Who asks for another kind must not wait here for what it cannot have.
+    pub(crate) fn line(&self, name: &Name, kind: Kind) -> Arc<Line> {
         let mut lines = lock(&self.core().lines);
-        if let Some(line) = lines.get(name).and_then(Weak::upgrade) {
+        let key = (name.clone(), kind);
+        if let Some(line) = lines.get(&key).and_then(Weak::upgrade) {
             return line;
         }
         // A name that nobody uses any more leaves an empty entry; sweep when they may be many.
@@ -176,7 +178,7 @@ impl Session {
             lines.retain(|_, line| line.strong_count() > 0);
         }
         let line = Arc::new(Line::default());
-        lines.insert(name.clone(), Arc::downgrade(&line));
+        lines.insert(key, Arc::downgrade(&line));
         line
     }
 }

@@ -66,7 +66,7 @@ impl Owner {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Enters at once; `None` if another task of this owner is just taking it.
+    /// Enters at once; `None` if another task of this owner is just taking a side of it.
     pub(crate) fn try_enter(&self, client: ClientId, name: &Name, shared: bool) -> Result<Option<Entry>> {
         if client != self.0.client {
             return Err(Error::new(
@@ -87,8 +87,11 @@ impl Owner {
                 }
                 None => {}
             }
-            if let Some(Slot::Held(hold)) = &sides[usize::from(!shared)] {
-                other_side = hold.upgrade().filter(|hold| hold.is_valid());
+            match &sides[usize::from(!shared)] {
+                // Whether this one comes in under the other's hold is not known yet.
+                Some(Slot::Taking) => return Ok(None),
+                Some(Slot::Held(hold)) => other_side = hold.upgrade().filter(|hold| hold.is_valid()),
+                None => {}
             }
         }
         if other_side.is_some() && !shared {

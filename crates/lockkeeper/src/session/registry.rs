@@ -59,11 +59,13 @@ impl Registry {
         self.entries[hold.slot()].as_mut().filter(|entry| std::ptr::eq(entry.hold.as_ptr(), hold))
     }
 
-    /// Looks after the hold again at `due`, unless it left meanwhile. Tells whether the keeper has to be woken for it.
-    pub(super) fn reschedule(&mut self, hold: &Hold, due: Instant) -> bool {
+    /// Looks after the hold again at `due`, or up to `slack` earlier, unless it left meanwhile. Tells whether the keeper has to be
+    /// woken for it.
+    pub(super) fn reschedule(&mut self, hold: &Hold, due: Instant, slack: Duration) -> bool {
         match self.entry_of(hold) {
             Some(entry) => {
                 entry.due = due;
+                entry.slack = slack;
                 self.hurry(due)
             }
             None => false,

@@ -39,7 +39,11 @@ pub(super) async fn acquire(target: &Target, claim: Claim, patience: Patience, l
     taking.ticket = ticket;
     // Where nobody is in the way the first answer is the last: no queue, no timer, no second box.
     if taking.may_ask_at_once(patience) {
-        match taking.ask(began).await {
+        let answer = taking.ask(began).await;
+        if !matches!(answer, Ok(Looked::Ready(_))) {
+            taking.stop_asking();
+        }
+        match answer {
             Ok(Looked::Ready(held)) => return Ok(Some(held)),
             Ok(_) if patience == Patience::Try => return Ok(None),
             Ok(_) => {}
@@ -73,6 +77,8 @@ struct Taking<'a> {
     in_flight: Option<Instant>,
     /// The latest `not_after` of requests that got no answer.
     unknown_until: Instant,
+    /// The others of this process wait for our answer.
+    asks_alone: bool,
     /// The store said busy before we listened to it.
     unheard: bool,
     /// A place in the store's queue was taken.
@@ -122,17 +128,30 @@ impl<'a> Taking<'a> {
             bell: None,
             in_flight: None,
             unknown_until: Instant::default(),
+            asks_alone: false,
             unheard: false,
             placed: false,
             done: false,
         })
     }
 
-    fn may_ask_at_once(&self, patience: Patience) -> bool {
+    fn may_ask_at_once(&mut self, patience: Patience) -> bool {
         match &self.target.line {
             None => true,
             Some(line) if patience == Patience::Try => !line.is_courteous(),
-            Some(line) => line.is_clear(),
+            Some(line) => {
+                self.asks_alone = line.ask_alone(self.request.owner);
+                self.asks_alone
+            }
+        }
+    }
+
+    /// Lets those of this process ask who came meanwhile.
+    fn stop_asking(&mut self) {
+        if std::mem::take(&mut self.asks_alone)
+            && let Some(line) = &self.target.line
+        {
+            line.stop_asking(self.request.owner);
         }
     }
 
@@ -247,6 +266,8 @@ impl Look for Taking<'_> {
     }
 
     async fn listen(&mut self) -> Result<Arc<Bell>> {
+        // Whether or not it succeeds, the next thing to do is to ask.
+        self.unheard = false;
         if let Some(bell) = self.turn.as_ref().and_then(Turn::bell) {
             self.bell = Some(Arc::clone(&bell));
             return Ok(bell);
@@ -276,8 +297,13 @@ impl Look for Taking<'_> {
 impl Drop for Taking<'_> {
     fn drop(&mut self) {
         if self.done {
+            // Permits have many holders: the next of this process may ask at once.
+            if !self.request.claim.is_exclusive() {
+                self.stop_asking();
+            }
             return;
         }
+        self.stop_asking();
         let core = self.target.session.core();
         let Acquire { name, claim, owner, lease, .. } = &self.request;
         core.backend.note(&Event::GaveUp { name, claim: *claim, waited: core.runtime.now().since(self.began) });

@@ -16,7 +16,7 @@ use crate::session::Trouble;
 pub(super) async fn count(target: &Target, op: CountOp) -> Result<Counted> {
     let session = &target.session;
     session.check_open()?;
-    let core = session.core();
+    let (core, name) = (session.core(), target.name()?);
     if !core.capabilities.supports(op.kind()) {
         return Err(core.capabilities.unsupported(&op.kind().to_string()));
     }
@@ -28,7 +28,8 @@ pub(super) async fn count(target: &Target, op: CountOp) -> Result<Counted> {
     let mut trouble = Trouble::new(timeout);
     let mut unknown = None;
     loop {
-        let limit = request.not_after.since(core.runtime.now()).max(timeout / 10);
+        // A part of the time for each sending, so that one whose answer is lost can be sent again.
+        let limit = request.not_after.since(core.runtime.now()).clamp(timeout / 10, timeout / 3);
         let error = match core.call(limit, core.backend.count(request.clone())).await {
             Ok(Tally::Counted(counted)) => return Ok(counted),
             Ok(Tally::Late) => {

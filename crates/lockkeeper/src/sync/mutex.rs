@@ -3,7 +3,7 @@
 use super::options::{Acquiring, TryAcquiring};
 use super::target::Target;
 use super::{fenced_guard, guard};
-use crate::backend::Claim;
+use crate::backend::{Claim, Kind};
 use crate::session::{Held, Owner, Session};
 
 /// A lock for one holder at a time, across processes and machines.
@@ -42,7 +42,7 @@ pub struct MutexGuard(Held);
 impl Mutex {
     /// The mutex `name` at the session's store.
     pub fn new(session: &Session, name: impl AsRef<str>) -> Self {
-        Self(Target::new(session, name).lined())
+        Self(Target::new(session, name).lined(Kind::Mutex))
     }
 
     /// The same mutex for this owner, who may take it again while holding it.

@@ -4,7 +4,7 @@ use super::acquire::downgrade;
 use super::options::{Acquiring, Guard, TryAcquiring};
 use super::target::Target;
 use super::{fenced_guard, guard};
-use crate::backend::Claim;
+use crate::backend::{Claim, Kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::{Held, Owner, Session};
 
@@ -54,7 +54,7 @@ impl RwLock {
     /// The read-write lock `name` at the session's store.
     pub fn new(session: &Session, name: impl AsRef<str>) -> Self {
         let reading = Target::new(session, name);
-        Self { writing: reading.clone().lined(), reading }
+        Self { writing: reading.clone().lined(Kind::RwLock), reading }
     }
 
     /// The same lock for this owner, who may take a side again while holding it, and read while writing.

@@ -44,7 +44,7 @@ pub struct Permit(Held);
 impl Semaphore {
     /// The semaphore `name` of `permits` permits at the session's store.
     pub fn new(session: &Session, name: impl AsRef<str>, permits: u32) -> Self {
-        Self { target: Target::new(session, name).lined(), permits }
+        Self { target: Target::new(session, name).lined(Kind::Semaphore), permits }
     }
 
     /// Takes a permit, waiting for it.

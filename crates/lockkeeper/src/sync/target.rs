@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::backend::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::session::{Line, Owner, Session};
@@ -23,8 +24,8 @@ impl Target {
     }
 
     /// The same, with the local queue for its name.
-    pub(super) fn lined(mut self) -> Self {
-        self.line = self.name.as_ref().ok().map(|name| self.session.line(name));
+    pub(super) fn lined(mut self, kind: Kind) -> Self {
+        self.line = self.name.as_ref().ok().map(|name| self.session.line(name, kind));
         self
     }
 

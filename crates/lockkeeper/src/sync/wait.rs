@@ -82,18 +82,21 @@ pub(super) async fn wait<L: Look>(
     let mut bell: Option<Arc<Bell>> = None;
     loop {
         session.check_open()?;
-        let mut found = look.look().await;
+        let found = look.look().await;
+        let now = core.runtime.now();
         if matches!(found, Ok(Looked::Busy(_))) && bell.is_none() && patience != Patience::Try {
-            match look.listen().await {
+            match runtime::within(Settings::POLL.0, Box::pin(look.listen())).await {
                 // What happened between asking and listening rang no bell of ours: ask once more.
-                Ok(ours) => {
+                Some(Ok(ours)) => {
                     bell = Some(ours);
                     continue;
                 }
-                Err(error) => found = Err(error),
+                // The store answers, it only does not push: no trouble, but a wait by asking. The pause counts from the answer,
+                // so that a subscription without an answer does not make it longer.
+                Some(Err(error)) => tracing::debug!(%error, "no notifications; asking again by ourselves"),
+                None => tracing::debug!("no answer to a subscription; asking again by ourselves"),
             }
         }
-        let now = core.runtime.now();
         let (pause, listening, error) = match found {
             Ok(Looked::Ready(found)) => return Ok(Some(found)),
             Ok(Looked::Busy(busy)) => (Some(pause(busy)), true, None),

@@ -154,12 +154,12 @@ impl State {
                 Ok((step.answer, step.wake))
             })
             .unwrap_or_default();
-        Forced { from: from.into_iter().map(|holder| self.introduce(holder)).collect() }
+        Forced { from: from.into_iter().map(|holder| self.introduce(holder, at)).collect() }
     }
 
     pub(super) fn inspect(&self, name: &Name, at: Instant) -> Option<Snapshot> {
         let mut found = self.records.get(name)?.snapshot(name, at)?;
-        found.holders = found.holders.into_iter().map(|holder| self.introduce(holder)).collect();
+        found.holders = found.holders.into_iter().map(|holder| self.introduce(holder, at)).collect();
         Some(found)
     }
 
@@ -179,9 +179,9 @@ impl State {
         }
     }
 
-    fn introduce(&self, mut holder: Holder) -> Holder {
-        holder.client =
-            holder.owner.parse::<WireOwner>().ok().and_then(|owner| self.cards.get(&owner.client)).map(|(card, _)| card.clone());
+    fn introduce(&self, mut holder: Holder, at: Instant) -> Holder {
+        let told = holder.owner.parse::<WireOwner>().ok().and_then(|owner| self.cards.get(&owner.client));
+        holder.client = told.filter(|(_, ends)| *ends > at).map(|(card, _)| card.clone());
         holder
     }
 

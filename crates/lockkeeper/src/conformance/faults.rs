@@ -1,0 +1,231 @@
+//! Trouble between the client and the store: lost requests, lost answers, refusals. Each call ends rightly, and nothing is left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use super::World;
+use super::any::{How, take, try_take};
+use crate::backend::Claim;
+use crate::error::ErrorKind;
+use crate::layer::{Fault, Faulty};
+use crate::sync::Mutex;
+
+/// Takes every kind of lock while the first acquire meets `fault`; it is held once afterwards, and by the guard's owner.
+async fn acquire_despite(world: &World, fault: Fault, carried_out: usize) {
+    let client = world.client();
+    for claim in world.claims() {
+        let name = format!("{claim:?}");
+        let before = world.chaos().carried_out(Faulty::Acquire);
+        world.chaos().next(Faulty::Acquire, fault);
+        let guard = take(&client, &name, claim, How::default()).await.unwrap();
+        assert_eq!(world.chaos().carried_out(Faulty::Acquire) - before, carried_out, "{claim:?}");
+        let found = world.look(&name).await.expect("held");
+        assert_eq!(found.holders.len(), 1, "{claim:?} {fault:?}: {found:?}");
+        assert_eq!(found.holders[0].owner, guard.owner().to_string());
+        guard.release().await.unwrap();
+        assert_eq!(world.holders(&name).await, 0, "{claim:?}: one release was not enough");
+    }
+}
+
+/// P5: a grant whose answer never came is asked for again by the same owner, and is one hold.
+pub async fn a_grant_without_an_answer_is_asked_for_again(world: &World) {
+    acquire_despite(world, Fault::LoseReply, 2).await;
+}
+
+/// P5: so is one whose answer was broken.
+pub async fn a_grant_with_a_broken_answer_is_asked_for_again(world: &World) {
+    acquire_despite(world, Fault::BreakReply, 2).await;
+}
+
+/// A request that never arrived is sent again.
+pub async fn a_lost_request_is_sent_again(world: &World) {
+    acquire_despite(world, Fault::LoseRequest, 1).await;
+}
+
+/// A store that refuses for a moment is asked again.
+pub async fn a_refusal_is_tried_again(world: &World) {
+    acquire_despite(world, Fault::Refuse, 1).await;
+}
+
+/// A try does not wait for others, but it does not give up because of one lost answer either.
+pub async fn a_try_survives_a_lost_answer(world: &World) {
+    let client = world.client();
+    for claim in world.claims() {
+        let name = format!("{claim:?}");
+        for fault in [Fault::LoseReply, Fault::BreakReply, Fault::LoseRequest, Fault::Refuse] {
+            world.chaos().next(Faulty::Acquire, fault);
+            let guard = try_take(&client, &name, claim).await.unwrap().unwrap_or_else(|| panic!("{claim:?} is free"));
+            assert_eq!(world.holders(&name).await, 1);
+            guard.release().await.unwrap();
+            world.until("it is free", || async { world.holders(&name).await == 0 }).await;
+        }
+    }
+}
+
+/// A release whose answer was lost, or that had to be sent again, is a release.
+pub async fn a_release_without_an_answer_is_success(world: &World) {
+    let client = world.client();
+    for claim in world.claims() {
+        let name = format!("{claim:?}");
+        for fault in [Fault::LoseReply, Fault::BreakReply, Fault::LoseRequest, Fault::Refuse] {
+            let guard = take(&client, &name, claim, How::default()).await.unwrap();
+            world.chaos().next(Faulty::Release, fault);
+            guard.release().await.unwrap_or_else(|error| panic!("{claim:?} {fault:?}: {error}"));
+            world.until("it is free", || async { world.holders(&name).await == 0 }).await;
+        }
+    }
+}
+
+/// A dropped guard is given back though the first attempts fail.
+pub async fn a_dropped_guard_is_given_back_despite_trouble(world: &World) {
+    let client = world.client();
+    for fault in [Fault::LoseReply, Fault::BreakReply, Fault::LoseRequest, Fault::Refuse] {
+        let guard = Mutex::new(&client, "m").lock().await.unwrap();
+        world.chaos().next(Faulty::Release, fault);
+        drop(guard);
+        world.until("it is free", || async { world.holders("m").await == 0 }).await;
+    }
+}
+
+/// When the store takes no release the caller is told, and the release goes on: it is free as soon as the store is back.
+pub async fn a_failed_release_goes_on_in_the_background(world: &World) {
+    let client = world.client_with(|settings| settings.command_timeout = world.units(4));
+    let guard = Mutex::new(&client, "m").lock().await.unwrap();
+    world.chaos().always(Faulty::Release, Fault::Refuse);
+    let error = guard.release().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert_eq!(world.holders("m").await, 1);
+    world.chaos().calm();
+    let back = world.now();
+    world.until("it is free", || async { world.holders("m").await == 0 }).await;
+    assert!(world.since(back) < Duration::from_secs(2) + world.slack());
+}
+
+/// An unreachable store is told apart from a lock that others hold, and told within the time allowed for waiting.
+pub async fn an_unreachable_store_is_told_within_the_wait(world: &World) {
+    let client = world.client();
+    for (fault, kind) in [
+        (Fault::Refuse, ErrorKind::Unavailable),
+        (Fault::LoseRequest, ErrorKind::Indeterminate),
+        (Fault::LoseReply, ErrorKind::Indeterminate),
+    ] {
+        for claim in world.claims() {
+            let name = format!("{claim:?}");
+            world.chaos().always(Faulty::Acquire, fault);
+            let (began, wait) = (world.now(), world.units(5));
+            let error = take(&client, &name, claim, How { wait: Some(wait), lease: None }).await.unwrap_err();
+            let took = world.since(began);
+            assert_eq!(error.kind(), kind, "{claim:?} {fault:?}: {error}");
+            assert!(took <= wait + Duration::from_secs(1) + world.slack(), "{claim:?} {fault:?}: told after {took:?}");
+            world.chaos().calm();
+            world.until("it is free", || async { world.holders(&name).await == 0 }).await;
+        }
+    }
+}
+
+/// A try at an unreachable store is an error, not "busy", and comes within about the time that a command may take.
+pub async fn a_try_at_an_unreachable_store_is_an_error(world: &World) {
+    let client = world.client_with(|settings| settings.command_timeout = world.units(6));
+    for (fault, kind) in [(Fault::Refuse, ErrorKind::Unavailable), (Fault::LoseRequest, ErrorKind::Indeterminate)] {
+        world.chaos().always(Faulty::Acquire, fault);
+        let began = world.now();
+        assert_eq!(Mutex::new(&client, "m").try_lock().await.unwrap_err().kind(), kind);
+        let took = world.since(began);
+        assert!(took <= world.units(6) + Duration::from_secs(2) + world.slack(), "{fault:?}: told after {took:?}");
+        world.chaos().calm();
+    }
+}
+
+/// A call without a wait limit waits for others as long as it takes, but for an unreachable store only as long as its patience.
+pub async fn a_call_without_limit_gives_an_unreachable_store_up(world: &World) {
+    let client = world.client_with(|settings| settings.patience = world.units(10));
+    world.chaos().always(Faulty::Acquire, Fault::Refuse);
+    let began = world.now();
+    assert_eq!(Mutex::new(&client, "m").lock().await.unwrap_err().kind(), ErrorKind::Unavailable);
+    let took = world.since(began);
+    assert!(took >= world.units(10) - Duration::from_millis(100), "gave up after {took:?}");
+    assert!(took <= world.units(10) + Duration::from_secs(2) + world.slack(), "gave up after {took:?}");
+}
+
+/// A waiter bears trouble with the store and gets its turn when that is over.
+pub async fn a_waiter_survives_trouble_with_the_store(world: &World) {
+    let (client, holder) = (world.client(), world.occupy("m", Claim::Mutex).await);
+    let waiter = world.spawn(async move { Mutex::new(&client, "m").lock().await.unwrap() });
+    world.settle().await;
+    world.chaos().always(Faulty::Acquire, Fault::Refuse);
+    assert!(world.give_back("m", Claim::Mutex, holder).await);
+    world.pass(world.units(3)).await;
+    world.chaos().calm();
+    let guard = world.within(Duration::from_secs(2) + world.slack(), waiter).await.expect("its turn").unwrap();
+    guard.release().await.unwrap();
+}
+
+/// P5: whoever gives up after a lost grant leaves it free long before its lease ends.
+pub async fn a_grant_that_nobody_heard_of_is_given_back(world: &World) {
+    let client = world.client();
+    for claim in world.claims() {
+        let name = format!("{claim:?}");
+        world.chaos().always(Faulty::Acquire, Fault::LoseReply);
+        let how = How { wait: Some(world.units(2)), lease: Some(world.capabilities().max_lease) };
+        assert!(take(&client, &name, claim, how).await.is_err());
+        world.chaos().calm();
+        world.until("it is free", || async { world.holders(&name).await == 0 }).await;
+    }
+}
+
+/// P5: a hand-over whose answer was lost leaves one holder: the waiter it was for.
+pub async fn a_hand_over_without_an_answer_is_one_hold(world: &World) {
+    let client = world.client();
+    for fault in [Fault::LoseReply, Fault::BreakReply, Fault::LoseRequest, Fault::Refuse] {
+        let guard = Mutex::new(&client, "m").lock().await.unwrap();
+        let waiter = world.spawn({
+            let client = client.clone();
+            async move { Mutex::new(&client, "m").lock().await.unwrap() }
+        });
+        world.settle().await;
+        world.chaos().next(Faulty::Release, fault);
+        guard.release().await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+        let guard = world.within(Duration::from_secs(10), waiter).await.unwrap_or_else(|| panic!("{fault:?}: no turn")).unwrap();
+        let found = world.look("m").await.expect("held");
+        assert_eq!(found.holders[0].owner, guard.owner().to_string());
+        guard.release().await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+        world.until("it is free", || async { world.holders("m").await == 0 }).await;
+    }
+}
+
+/// P1: with every sort of trouble at once no update is lost, and everybody has its turns.
+pub async fn a_storm_of_faults_loses_no_update(world: &World) {
+    let counter = Arc::new(AtomicUsize::new(0));
+    for round in 0..40 {
+        for (number, which) in [Faulty::Acquire, Faulty::Release, Faulty::Renew, Faulty::Watch].into_iter().enumerate() {
+            let fault =
+                [Fault::Pass, Fault::Refuse, Fault::BreakReply, Fault::Pass, Fault::LoseReply, Fault::Pass, Fault::LoseRequest]
+                    [(round * 3 + number) % 7];
+            // Silence costs real time: less of it.
+            let silent = matches!(fault, Fault::LoseReply | Fault::LoseRequest);
+            world.chaos().next(which, if silent && round % 10 != 0 { Fault::Pass } else { fault });
+        }
+    }
+    let mut tasks = Vec::new();
+    for client in [world.client(), world.client()] {
+        for _ in 0..4 {
+            let (client, counter) = (client.clone(), Arc::clone(&counter));
+            tasks.push(world.spawn(async move {
+                for _ in 0..4 {
+                    let guard = Mutex::new(&client, "m").lock().await.unwrap();
+                    let seen = counter.load(Ordering::Relaxed);
+                    for _ in 0..3 {
+                        tokio::task::yield_now().await;
+                    }
+                    counter.store(seen + 1, Ordering::Relaxed);
+                    guard.release().await.unwrap();
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert_eq!(counter.load(Ordering::Relaxed), 2 * 4 * 4);
+}

@@ -1,0 +1,226 @@
+//! That the suite bites: stores broken on purpose, each in one way, and the case that must notice.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, Once};
+use std::time::Duration;
+
+use lockkeeper::Result;
+use lockkeeper::backend::{
+    Acquire, Attempt, AttemptAll, Backend, Bell, Busy, Capabilities, ClientCard, Count, Event, Forced, Grant, Listing, Page,
+    Release, Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+};
+use lockkeeper::conformance::{self, Harness, Need, Running, Time, World};
+use lockkeeper::name::Name;
+use lockkeeper::owner::WireOwner;
+use lockkeeper::runtime::{Instant, Runtime};
+use lockkeeper::store::memory::MemoryStore;
+
+/// What is wrong with the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    /// Nothing: the control of the controls.
+    None,
+    /// Whoever releases, it is free.
+    ReleaseIgnoresTheOwner,
+    /// An acquire sent again by its holder is busy.
+    AcquireIsNotRepeatable,
+    /// All grants have the same token.
+    TokensAreConstant,
+    /// A request is never too late.
+    LateIsIgnored,
+    /// Every renewal succeeds.
+    RenewIsAlwaysKept,
+    /// Nobody is woken.
+    NobodyIsWoken,
+    /// Everybody gets the lock.
+    EverybodyIsGranted,
+    /// A count sent again counts again.
+    CountIsNotRepeatable,
+    /// A hand-over releases, and forgets the successor.
+    HandOverForgetsTheSuccessor,
+    /// A place in the queue is kept for nobody.
+    NobodyQueues,
+    /// An acquire gives a lease twice as long.
+    LeasesAreTooLong,
+}
+
+struct Broken {
+    store: MemoryStore,
+    flaw: Flaw,
+    /// Who holds what, for the flaws that need to know.
+    granted: Mutex<Vec<(Name, WireOwner)>>,
+}
+
+impl Broken {
+    async fn acquire_wrongly(&self, mut request: Acquire) -> Result<Attempt> {
+        let key = (request.name.clone(), request.owner);
+        match self.flaw {
+            Flaw::AcquireIsNotRepeatable if self.granted.lock().unwrap().contains(&key) => {
+                return Ok(Attempt::Busy(Busy::default()));
+            }
+            Flaw::LateIsIgnored => request.not_after = Instant::NEVER,
+            Flaw::NobodyQueues => request.place = None,
+            Flaw::LeasesAreTooLong => request.lease *= 2,
+            _ => {}
+        }
+        let attempt = self.store.acquire(request).await?;
+        match (self.flaw, attempt) {
+            (Flaw::TokensAreConstant, Attempt::Granted(grant)) => {
+                return Ok(Attempt::Granted(Grant { token: grant.token.map(|_| 7) }));
+            }
+            (Flaw::EverybodyIsGranted, Attempt::Busy(_)) => return Ok(Attempt::Granted(Grant { token: Some(7) })),
+            (_, Attempt::Granted(_)) => self.granted.lock().unwrap().push(key),
+            _ => {}
+        }
+        Ok(attempt)
+    }
+
+    async fn release_wrongly(&self, mut request: Release) -> Result<Released> {
+        self.granted.lock().unwrap().retain(|(name, owner)| (name, owner) != (&request.name, &request.owner));
+        if self.flaw == Flaw::ReleaseIgnoresTheOwner {
+            let forced = self.store.force_release(request.name.clone()).await?;
+            self.store.release(request).await?;
+            return Ok(Released { held: !forced.from.is_empty(), next: None });
+        }
+        let mut successor = None;
+        if self.flaw == Flaw::HandOverForgetsTheSuccessor {
+            successor = request.then.take();
+        }
+        let mut released = self.store.release(request).await?;
+        if successor.is_some() {
+            released.next = Some(Attempt::Granted(Grant { token: Some(7) }));
+        }
+        Ok(released)
+    }
+}
+
+impl Backend for Broken {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+        self
+    }
+
+    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
+        Box::pin(self.acquire_wrongly(request))
+    }
+
+    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        self.store.acquire_all(requests)
+    }
+
+    fn release(&self, request: Release) -> Reply<'_, Released> {
+        Box::pin(self.release_wrongly(request))
+    }
+
+    fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
+        if self.flaw == Flaw::RenewIsAlwaysKept {
+            return Box::pin(async move { Ok(requests.iter().map(|_| Ok(Renewed::Kept)).collect()) });
+        }
+        self.store.renew(requests)
+    }
+
+    fn count(&self, mut request: Count) -> Reply<'_, Tally> {
+        if self.flaw == Flaw::CountIsNotRepeatable {
+            request.remember = Duration::ZERO;
+        }
+        self.store.count(request)
+    }
+
+    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+        if self.flaw == Flaw::NobodyIsWoken {
+            return Box::pin(async { Ok(Bell::silent()) });
+        }
+        self.store.watch(watch)
+    }
+
+    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
+        self.store.inspect(name)
+    }
+
+    fn list(&self, listing: Listing) -> Reply<'_, Page> {
+        self.store.list(listing)
+    }
+
+    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
+        self.store.force_release(name)
+    }
+
+    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
+        self.store.announce(card, ttl)
+    }
+
+    fn note(&self, event: &Event<'_>) {
+        self.store.note(event);
+    }
+}
+
+impl fmt::Debug for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Broken({:?})", self.flaw)
+    }
+}
+
+impl Harness for Flaw {
+    fn time(&self) -> Time {
+        Time::Simulated
+    }
+
+    async fn open(&self, runtime: Runtime) -> Arc<dyn Backend> {
+        Arc::new(Broken { store: MemoryStore::new(runtime), flaw: *self, granted: Mutex::default() })
+    }
+}
+
+/// Whether the case fails on a store with this flaw. It must need nothing that the store does not have, or it would be skipped.
+fn fails(flaw: Flaw, case: fn(&World) -> Running<'_>) -> bool {
+    // The panics are what is wanted here: not a word about them.
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| std::panic::set_hook(Box::new(|_| {})));
+    let needs: &[Need] = &[];
+    catch_unwind(AssertUnwindSafe(|| conformance::run(flaw, "a negative control", needs, case))).is_err()
+}
+
+/// One test per flaw: the case notices it, and does not complain about the same store without it.
+macro_rules! notices {
+    ($($flaw:ident in $test:ident by $group:ident :: $case:ident;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                let case: fn(&World) -> Running<'_> = |world| Box::pin(conformance::$group::$case(world));
+                let noticed = fails(Flaw::$flaw, case);
+                let wrongly = fails(Flaw::None, case);
+                // Plain exits of the test would be silent under the hook.
+                let name = concat!(stringify!($group), "::", stringify!($case));
+                if !noticed {
+                    println!("{name} does not notice that {:?}", Flaw::$flaw);
+                }
+                if wrongly {
+                    println!("{name} complains about a sound store");
+                }
+                assert!(noticed && !wrongly, "{name} on {:?}", Flaw::$flaw);
+            }
+        )*
+    };
+}
+
+notices! {
+    ReleaseIgnoresTheOwner in a_release_by_another by contract::a_release_by_another_changes_nothing;
+    ReleaseIgnoresTheOwner in a_late_release by mutex::a_late_release_is_refused_and_frees_nobody;
+    AcquireIsNotRepeatable in a_repeated_acquire by contract::acquiring_twice_is_once;
+    AcquireIsNotRepeatable in a_lost_grant by faults::a_grant_with_a_broken_answer_is_asked_for_again;
+    TokensAreConstant in constant_tokens by fencing::tokens_grow_across_releases_and_clients;
+    LateIsIgnored in a_late_acquire by contract::a_late_acquire_changes_nothing;
+    RenewIsAlwaysKept in a_loss_untold by lease::a_loss_is_told_within_a_third_of_the_lease;
+    RenewIsAlwaysKept in a_renewal_by_another by contract::a_renewal_by_another_is_gone;
+    NobodyIsWoken in a_missing_wake_up by mutex::wakes_a_waiter_when_released;
+    NobodyIsWoken in a_missing_ring by contract::a_bell_rings_for_what_happens_after_listening;
+    EverybodyIsGranted in a_second_owner by mutex::excludes_a_second_owner;
+    EverybodyIsGranted in a_lost_update by mutex::loses_no_update_of_what_it_protects;
+    CountIsNotRepeatable in a_repeated_count by latch::a_lost_answer_counts_once;
+    HandOverForgetsTheSuccessor in a_forgotten_successor by contract::a_hand_over_is_one_step;
+    NobodyQueues in a_missing_queue by fairness::serves_in_order_across_clients;
+    LeasesAreTooLong in a_lease_too_long by mutex::a_dead_holder_is_gone_with_its_lease;
+}
