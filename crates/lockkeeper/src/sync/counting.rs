@@ -23,8 +23,7 @@ pub(super) async fn count(target: &Target, op: CountOp) -> Result<Counted> {
     let began = core.runtime.now();
     let timeout = core.settings.command_timeout;
     // The same for all repetitions, and remembered for longer than any of them can arrive: so none counts twice.
-    let request =
-        Count { name: target.name()?.clone(), id: core.next_owner(), not_after: began.plus(timeout), remember: timeout * 2, op };
+    let request = Count { name: name.clone(), id: core.next_owner(), not_after: began.plus(timeout), remember: timeout * 2, op };
     let mut trouble = Trouble::new(timeout);
     let mut unknown = None;
     loop {
