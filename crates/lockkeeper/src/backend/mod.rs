@@ -2,7 +2,7 @@
 //!
 //! Everything above (wait loop, keeper, guards) is written once against this trait; everything below (memory, Redis, …)
 //! only has to carry out single atomic steps. What each step must do is specified by [`model`](crate::model) and
-//! tested by [`conformance`](crate::conformance).
+//! tested by the `conformance` suite.
 
 mod capability;
 mod event;

@@ -1,7 +1,7 @@
 //! Redis, spoken as Redisson speaks it: a lock is a hash at its name, owner → count, with the lease as its time to live, and a
 //! release publishes `0` on `redisson_lock__channel:{NAME}`. So a Java process with Redisson and this one exclude and wake each other.
 //!
-//! Of the family only the mutex is here yet; [`Capabilities`](crate::backend::Capabilities) say so.
+//! Of the family only the mutex is here yet; [`Capabilities`] say so.
 //!
 //! Keys of our own: `lockkeeper:token` (the last fencing token) and `lockkeeper:client:<id>` (who a client is; expires).
 
