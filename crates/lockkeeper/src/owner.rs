@@ -18,6 +18,12 @@ impl ClientId {
     pub const fn from_bits(bits: u128) -> Self {
         Self(Uuid::from_u128(bits))
     }
+
+    /// Its 128 bits.
+    #[must_use]
+    pub const fn bits(self) -> u128 {
+        self.0.as_u128()
+    }
 }
 
 impl fmt::Display for ClientId {

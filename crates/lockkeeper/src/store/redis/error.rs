@@ -1,6 +1,6 @@
 //! What a driver's or server's error means to a lock user.
 
-use redis::RedisError;
+use redis::{RedisError, Value};
 
 use crate::error::{Error, ErrorKind};
 
@@ -38,4 +38,9 @@ pub(super) fn of_server(code: &str, text: &str) -> Error {
         (ErrorKind::Protocol, format!("redis answered with an error: {text}"))
     };
     Error::new(kind, message)
+}
+
+/// The error for an answer that no script of ours gives.
+pub(super) fn unexpected(answer: &Value) -> Error {
+    Error::new(ErrorKind::Protocol, format!("redis answered something unexpected: {answer:?}"))
 }

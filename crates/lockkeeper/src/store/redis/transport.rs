@@ -16,7 +16,7 @@ use super::error;
 use super::notify::{Channels, Listening};
 use super::script::Lua;
 use crate::backend::Ringer;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::runtime::{self, Instant, Runtime};
 
 /// A request without an answer for this long, on a connection that answered nothing else meanwhile: the connection is dead.
@@ -244,9 +244,4 @@ impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Transport").field(&self.config).finish()
     }
-}
-
-/// The error for an answer that no script of ours gives.
-pub(super) fn unexpected(answer: &Value) -> Error {
-    Error::new(ErrorKind::Protocol, format!("redis answered something unexpected: {answer:?}"))
 }

@@ -1,0 +1,61 @@
+//! What is counted: one script per kind, each request carried out once.
+
+use super::locks::{refusal, text};
+use super::script::{self, Lua};
+use super::{RedisStore, millis, parsed};
+use crate::backend::{Count, CountOp, Counted, CounterOp, LatchOp, SemaphoreOp, Tally};
+use crate::error::Result;
+
+impl RedisStore {
+    pub(super) async fn tally(&self, request: &Count) -> Result<Tally> {
+        let (script, what, number) = call(request.op);
+        let answer = self
+            .transport
+            .run(script, &[request.name.as_str()], |clock| {
+                let not_after = if request.op.is_read() { b"0".to_vec() } else { clock.micros(request.not_after) };
+                vec![text(request.id), not_after, millis(request.remember), text(what), text(number)]
+            })
+            .await?;
+        let numbers: Vec<i64> = parsed(answer)?;
+        match numbers[..] {
+            [1, done, value] => Ok(Tally::Counted(Counted { done: done == 1, value })),
+            [-1] => Ok(Tally::Late),
+            _ => Err(refusal(&numbers, &request.name, request.op.kind())),
+        }
+    }
+}
+
+/// The script for an operation, what it calls it, and the number.
+fn call(op: CountOp) -> (&'static Lua, &'static str, i64) {
+    match op {
+        CountOp::Counter(op) => {
+            let (what, number) = match op {
+                CounterOp::Init(permits) => ("init", i64::from(permits)),
+                CounterOp::Take(permits) => ("take", i64::from(permits)),
+                CounterOp::Give(permits) => ("add", i64::from(permits)),
+                CounterOp::Add(permits) => ("add", i64::from(permits)),
+                CounterOp::Drain => ("drain", 0),
+                CounterOp::Read => ("read", 0),
+                CounterOp::Remove => ("remove", 0),
+            };
+            (&script::COUNTER, what, number)
+        }
+        CountOp::Latch(op) => {
+            let (what, number) = match op {
+                LatchOp::Init(count) => ("init", i64::from(count)),
+                LatchOp::Down => ("down", 0),
+                LatchOp::Read => ("read", 0),
+                LatchOp::Remove => ("remove", 0),
+            };
+            (&script::LATCH, what, number)
+        }
+        CountOp::Semaphore(op) => {
+            let (what, number) = match op {
+                SemaphoreOp::Init(total) => ("init", i64::from(total)),
+                SemaphoreOp::Resize(total) => ("resize", i64::from(total)),
+                SemaphoreOp::Remove => ("remove", 0),
+            };
+            (&script::PERMITS_SIZE, what, number)
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! For people: what lies under a name, under many names, and taking it from its holders.
+
+use std::time::Duration;
+
+use super::{RedisStore, millis, names, parsed, script};
+use crate::backend::{Claim, ClientCard, Forced, Holder, Kind, Listing, Page, Snapshot, Waiting};
+use crate::error::Result;
+use crate::name::{Name, matches_pattern};
+use crate::owner::WireOwner;
+
+/// What the script tells of a name.
+type Told = (String, i64, String, Vec<Vec<u8>>, Pairs, Vec<(String, i64, i64)>, Pairs, Vec<(Vec<u8>, i64)>, i64);
+type Pairs = Vec<(String, i64)>;
+
+/// Where a listing looks: at the names themselves, and for names whose only trace is a queue.
+const PASSES: [(&str, &str); 3] = [("k", ""), ("q", "redisson_lock_queue:"), ("p", "lockkeeper:pending:")];
+
+impl RedisStore {
+    pub(super) async fn look(&self, name: &Name) -> Result<Option<Snapshot>> {
+        let unit = millis(self.fair_unit);
+        let (kind, left, mark, value, places, writers, reads, permits, ended): Told =
+            parsed(self.transport.run(&script::INSPECT, &[name.as_str()], |_| vec![unit]).await?)?;
+        let mut found =
+            Snapshot { name: name.clone(), kind: Kind::Mutex, holders: Vec::new(), queue: Vec::new(), value: None, total: None };
+        if kind == "string" {
+            let Some(free) = value.first().and_then(|text| std::str::from_utf8(text).ok()?.parse::<i64>().ok()) else {
+                return Ok(None);
+            };
+            found.kind = match mark.as_str() {
+                "latch" => Kind::Latch,
+                "semaphore" => Kind::Semaphore,
+                _ if !permits.is_empty() => Kind::Semaphore,
+                _ => Kind::CountingSemaphore,
+            };
+            found.value = Some(free);
+            if found.kind == Kind::Semaphore {
+                // What ended is free, whether or not somebody took it back yet.
+                found.value = Some(free + ended);
+                found.total = u32::try_from(free + ended + i64::try_from(permits.len()).unwrap_or(0)).ok();
+                found.holders = permit_holders(&permits, found.total.unwrap_or(0));
+            }
+            return Ok(Some(found));
+        }
+        let fields: Vec<String> = value.iter().step_by(2).map(|field| String::from_utf8_lossy(field).into_owned()).collect();
+        let is_rwlock = fields.iter().any(|field| field == "mode") || !writers.is_empty();
+        found.kind = if is_rwlock { Kind::RwLock } else { Kind::Mutex };
+        if kind == "hash" && left < 0 || kind != "hash" && kind != "none" {
+            return Ok(None);
+        }
+        for field in fields.iter().filter(|field| *field != "mode") {
+            let (owner, claim, left) = match field.strip_suffix(":write") {
+                Some(owner) if is_rwlock => (owner, Claim::Write, left),
+                _ if is_rwlock => {
+                    (field.as_str(), Claim::Read, reads.iter().find(|(owner, _)| owner == field).map_or(-1, |(_, left)| *left))
+                }
+                _ => (field.as_str(), Claim::Mutex, left),
+            };
+            // A read hold that died stays in the hash until somebody looks.
+            if let Ok(left) = u64::try_from(left) {
+                let client = self.card(owner).await?;
+                let lease_left = Some(Duration::from_millis(left));
+                found.holders.push(Holder { owner: owner.to_owned(), claim, lease_left, token: None, client });
+            }
+        }
+        let waiting = |owner: String, claim, left: i64| {
+            let left = u64::try_from(left).ok().filter(|left| *left > 0)?;
+            Some(Waiting { owner, claim, place_left: Some(Duration::from_millis(left)) })
+        };
+        found.queue = places.into_iter().filter_map(|(owner, left)| waiting(owner, Claim::Fair, left)).collect();
+        let mut writers = writers;
+        writers.sort_by_key(|(_, since, _)| *since);
+        found.queue.extend(writers.into_iter().filter_map(|(owner, _, left)| waiting(owner, Claim::Write, left)));
+        Ok(Some(found).filter(|found| !found.holders.is_empty() || !found.queue.is_empty()))
+    }
+
+    /// Who a client is, if it told.
+    async fn card(&self, owner: &str) -> Result<Option<ClientCard>> {
+        let Ok(owner) = owner.parse::<WireOwner>() else { return Ok(None) };
+        let found: Option<String> = parsed(self.transport.command(redis::cmd("GET").arg(names::card(owner.client))).await?)?;
+        Ok(found.as_deref().and_then(|card| {
+            let mut lines = card.splitn(3, '\n');
+            let pid = lines.next()?.parse().ok()?;
+            Some(ClientCard { id: owner.client, pid, host: lines.next()?.to_owned(), program: lines.next()?.to_owned() })
+        }))
+    }
+
+    pub(super) async fn page(&self, listing: &Listing) -> Result<Page> {
+        let (pass, cursor) = listing.after.as_deref().and_then(|after| after.split_once(' ')).unwrap_or(("k", "0"));
+        let at = PASSES.iter().position(|(known, _)| *known == pass).unwrap_or(0);
+        let prefix = PASSES[at].1;
+        let pattern = if prefix.is_empty() { listing.pattern.clone() } else { format!("{prefix}*") };
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(listing.limit);
+        let (next, keys): (String, Vec<Vec<u8>>) = parsed(self.transport.command(&scan).await?)?;
+        let next =
+            if next == "0" { PASSES.get(at + 1).map(|(pass, _)| format!("{pass} 0")) } else { Some(format!("{pass} {next}")) };
+        let mut page = Page { found: Vec::new(), next };
+        for key in keys.into_iter().filter_map(|key| String::from_utf8(key).ok()) {
+            let name = if prefix.is_empty() {
+                Name::new(&key).ok().filter(|_| !names::is_reserved(&key))
+            } else {
+                names::behind(&key, prefix).filter(|name| matches_pattern(&listing.pattern, name.as_str()))
+            };
+            let Some(name) = name else { continue };
+            // A bare number that nobody marked is most likely something else: it is shown when asked for by name.
+            page.found.extend(self.look(&name).await?.filter(|found| found.kind != Kind::CountingSemaphore));
+        }
+        Ok(page)
+    }
+
+    pub(super) async fn force(&self, name: &Name) -> Result<Forced> {
+        let Some(found) = self.look(name).await?.filter(|found| !found.holders.is_empty()) else { return Ok(Forced::default()) };
+        let kind = match found.kind {
+            Kind::Mutex => "mutex",
+            Kind::RwLock => "rwlock",
+            Kind::Semaphore => "semaphore",
+            Kind::CountingSemaphore | Kind::Latch => return Ok(Forced::default()),
+        };
+        let arguments = vec![kind.as_bytes().to_vec(), millis(self.fair_unit)];
+        let held: i64 = parsed(self.transport.run(&script::FORCE_RELEASE, &[name.as_str()], |_| arguments).await?)?;
+        Ok(Forced { from: if held == 1 { found.holders } else { Vec::new() } })
+    }
+}
+
+/// Permits of one owner are one holder.
+fn permit_holders(permits: &[(Vec<u8>, i64)], of: u32) -> Vec<Holder> {
+    let mut sorted: Vec<_> = permits.iter().collect();
+    sorted.sort();
+    sorted
+        .chunk_by(|(a, _), (b, _)| names::permit_owner(a) == names::permit_owner(b))
+        .map(|together| Holder {
+            owner: together[0].0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            claim: Claim::Permits { take: u32::try_from(together.len()).unwrap_or(u32::MAX), of },
+            lease_left: together
+                .iter()
+                .map(|(_, left)| *left)
+                .min()
+                .and_then(|left| u64::try_from(left).ok())
+                .map(Duration::from_millis),
+            token: None,
+            client: None,
+        })
+        .collect()
+}

@@ -1,0 +1,77 @@
+//! The names of keys and channels, byte for byte as Redisson writes them, and our own.
+
+use crate::backend::Kind;
+use crate::name::Name;
+use crate::owner::{ClientId, WireOwner};
+
+/// The name as it stands inside other names: in braces, unless it has one.
+fn tagged(name: &Name) -> String {
+    if name.as_str().contains('{') { name.to_string() } else { format!("{{{name}}}") }
+}
+
+/// Where those who wait are woken. A fair waiter has a channel of its own.
+pub(super) fn channel(name: &Name, kind: Kind, owner: Option<WireOwner>) -> String {
+    let tagged = tagged(name);
+    match (kind, owner) {
+        (Kind::Mutex, None) => format!("redisson_lock__channel:{tagged}"),
+        (Kind::Mutex, Some(owner)) => format!("redisson_lock__channel:{tagged}:{owner}"),
+        (Kind::RwLock, _) => format!("redisson_rwlock:{tagged}"),
+        (Kind::Semaphore | Kind::CountingSemaphore, _) => format!("redisson_sc:{tagged}"),
+        // Redisson's latch puts braces around every name.
+        (Kind::Latch, _) => format!("redisson_countdownlatch__channel__{{{name}}}"),
+    }
+}
+
+/// The key that says who a client is.
+pub(super) fn card(client: ClientId) -> String {
+    format!("lockkeeper:client:{client}")
+}
+
+/// Keys under which nobody's lock lies, whatever they look like.
+pub(super) fn is_reserved(key: &str) -> bool {
+    key.starts_with("lockkeeper:") || key.starts_with("redisson_") || key.contains(":rwlock_timeout:")
+}
+
+/// The name that a key of ours or Redisson's with this prefix belongs to.
+pub(super) fn behind(key: &str, prefix: &str) -> Option<Name> {
+    let tagged = key.strip_prefix(prefix)?;
+    let bare = tagged.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).filter(|bare| !bare.contains('{'));
+    Name::new(bare.unwrap_or(tagged)).ok()
+}
+
+/// The ids of an owner's permits, 16 bytes each as Redisson's: half of its client's id, its number, and which permit it is. So the
+/// same owner asks for the same permits again, and permits of one owner can be told to belong together.
+pub(super) fn permit_ids(owner: WireOwner, count: u32) -> Vec<Vec<u8>> {
+    let client = (owner.client.bits() >> 64) << 64;
+    let number = u128::from(owner.number & 0xff_ffff_ffff) << 24;
+    (0..count).map(|which| (client | number | u128::from(which & 0xff_ffff)).to_be_bytes().to_vec()).collect()
+}
+
+/// What permits of one owner have in common.
+pub(super) fn permit_owner(id: &[u8]) -> &[u8] {
+    id.get(..13).unwrap_or(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_brace_rule() {
+        let (plain, braced) = (Name::new("orders").unwrap(), Name::new("{orders}:42").unwrap());
+        assert_eq!(channel(&plain, Kind::Mutex, None), "redisson_lock__channel:{orders}");
+        assert_eq!(channel(&braced, Kind::Mutex, None), "redisson_lock__channel:{orders}:42");
+        assert_eq!(channel(&braced, Kind::Latch, None), "redisson_countdownlatch__channel__{{orders}:42}");
+        assert_eq!(behind("redisson_lock_queue:{orders}", "redisson_lock_queue:"), Some(plain));
+        assert_eq!(behind("redisson_lock_queue:{orders}:42", "redisson_lock_queue:"), Some(braced));
+    }
+
+    #[test]
+    fn permits_of_an_owner_are_distinct_and_belong_together() {
+        let owner = |number| WireOwner { client: ClientId::from_bits(7 << 100), number };
+        let ids = permit_ids(owner(1), 3);
+        assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
+        assert!(ids.iter().all(|id| id.len() == 16 && permit_owner(id) == permit_owner(&ids[0])));
+        assert_ne!(permit_owner(&permit_ids(owner(2), 1)[0]), permit_owner(&ids[0]));
+    }
+}

@@ -1,0 +1,21 @@
+-- Takes one owner's share of the read-write lock KEYS[1]; the last reader wakes those who wait.
+--
+-- Promises: touches nothing of any other owner; passes on a server that is out of memory; shares that died do not keep the lock.
+--
+-- ARGV: owner, channel
+-- Reply: {1 released or 0 not held}
+
+local held = redis.call('DEL', hold_key(ARGV[1], 1))
+if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
+  return {0}
+end
+if redis.call('HGET', KEYS[1], 'mode') == 'read' then
+  local longest = longest_read()
+  if longest > 0 then
+    redis.call('PEXPIRE', KEYS[1], longest)
+  else
+    redis.call('DEL', KEYS[1])
+    redis.pcall('PUBLISH', ARGV[2], '0')
+  end
+end
+return {held}

@@ -1,0 +1,36 @@
+-- Grants all of the read-write lock KEYS[1] to one owner, or marks that it waits.
+--
+-- Promises: those of read_acquire; readers that died do not count; a mark lasts only as long as its owner asks again in time.
+--
+-- ARGV: owner, lease in ms, latest time in µs, smallest token, since when it waits in µs, how long to keep a mark in ms (0: do not wait)
+-- Reply: lib/answers
+
+if micros > tonumber(ARGV[3]) then
+  return {LATE}
+end
+local owner, lease, place = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
+local mode = redis.pcall('HGET', KEYS[1], 'mode')
+if type(mode) == 'table' or not mode and redis.call('EXISTS', KEYS[1]) == 1 then
+  return refused()
+end
+local pending = 'lockkeeper:pending:' .. tagged
+local mine = mode == 'write' and redis.call('HEXISTS', KEYS[1], owner .. ':write') == 1
+if mine then
+  lease = math.max(lease, redis.call('PTTL', KEYS[1]))
+elseif mode then
+  local left = mode == 'read' and longest_read() or redis.call('PTTL', KEYS[1])
+  if left > 0 then
+    if place > 0 then
+      local since = string.match(redis.call('HGET', pending, owner) or '', '^%d+') or ARGV[5]
+      redis.call('HSET', pending, owner, since .. ' ' .. string.format('%.0f', millis + place))
+      redis.call('PEXPIRE', pending, place)
+    end
+    return {BUSY, left, -1}
+  end
+  -- Only the dead are left.
+  redis.call('DEL', KEYS[1])
+end
+redis.call('HDEL', pending, owner)
+redis.call('HSET', KEYS[1], 'mode', 'write', owner .. ':write', 1)
+redis.call('PEXPIRE', KEYS[1], lease)
+return {GRANTED, next_token(tonumber(ARGV[4]))}

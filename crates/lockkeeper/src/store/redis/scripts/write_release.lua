@@ -1,0 +1,23 @@
+-- Takes the read-write lock KEYS[1] from its writer, or the mark that one waits, and wakes those who wait.
+--
+-- Promises: touches nothing of any other owner; passes on a server that is out of memory; a writer that also reads goes on reading, and
+-- other readers come in.
+--
+-- ARGV: owner, channel
+-- Reply: {1 released or 0 not held}
+
+local waited = redis.call('HDEL', 'lockkeeper:pending:' .. tagged, ARGV[1])
+local held = redis.call('HDEL', KEYS[1], ARGV[1] .. ':write')
+if held == 1 then
+  local longest = longest_read()
+  if longest > 0 then
+    redis.call('HSET', KEYS[1], 'mode', 'read')
+    redis.call('PEXPIRE', KEYS[1], longest)
+  else
+    redis.call('DEL', KEYS[1])
+  end
+end
+if held == 1 or waited == 1 then
+  redis.pcall('PUBLISH', ARGV[2], '1')
+end
+return {held}
