@@ -66,7 +66,10 @@ impl RedisStore {
         match numbers[..] {
             [1, token] => Ok(Attempt::Granted(Grant { token: u64::try_from(token).ok() })),
             [0, left] => Ok(Attempt::Busy(Busy { retry_in: u64::try_from(left).ok().map(Duration::from_millis), ahead: None })),
-            [-1] => Ok(Attempt::Late),
+            [-1] => {
+                self.transport.late(request.not_after);
+                Ok(Attempt::Late)
+            }
             [-2] => Err(Kind::RwLock.instead_of(Kind::Mutex, &request.name)),
             [-3] => Err(Error::new(
                 ErrorKind::ForeignKey,
