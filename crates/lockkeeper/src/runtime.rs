@@ -158,6 +158,12 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(task);
 }
 
+/// Runs `task` beside the caller, to its end also if the caller goes away; `None` if its executor goes away.
+#[cfg(feature = "redis")]
+pub(crate) async fn beside<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    tokio::spawn(task).await.ok()
+}
+
 /// As [`spawn`], and nothing where there is no executor.
 #[cfg(feature = "redis")]
 pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static) {

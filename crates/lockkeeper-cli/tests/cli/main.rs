@@ -143,9 +143,16 @@ fn verbose_tells_time_and_token_on_stderr() {
     assert!(ended.stderr.ends_with(&format!(" s, token {}", ended.stdout)), "{ended:?}");
 }
 
-/// Starts the runner on a script, and waits until the script has said its first line.
+/// Starts the runner on a script, and waits until the script has said its first line. Whoever runs the tests may ignore signals (a
+/// shell does that for what it starts with `&`), and the runner would heed that: so they are set back first.
 fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>, String) {
-    let mut runner = run(["job", "sh", "-c", script]).stdout(Stdio::piped()).spawn().expect("the binary starts");
+    let mut runner = std::process::Command::new("env")
+        .args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_lockkeeper"), "run", "job", "sh", "-c", script])
+        .env_remove("LOCKKEEPER_STORE")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
     let mut stdout = BufReader::new(runner.stdout.take().expect("stdout is piped"));
     let mut line = String::new();
     stdout.read_line(&mut line).expect("the script speaks");

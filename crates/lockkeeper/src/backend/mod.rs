@@ -36,7 +36,8 @@ pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;
 /// * **Atomic.** A request is carried out in one indivisible step at one moment of the store's clock, or not at all.
 /// * **Twice is once.** A request sent again with the same owner (or id) leaves the same state and gives the same answer;
 ///   only a repeated grant may carry a larger token, and a repeated release says that nothing was held any more.
-/// * **Never late.** A request whose `not_after` has passed on the store's clock changes nothing and answers `Late`.
+/// * **Never late.** A request whose `not_after` has passed on the store's clock changes nothing and answers `Late`; a repetition of a
+///   counting request that was carried out still gets its first answer.
 /// * **Cancel.** A dropped future may or may not have taken effect; the caller follows it up with a [`Release`].
 /// * **No retries.** An error is reported at once. [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) promises that nothing was done; when that is
 ///   not known the kind is [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate).

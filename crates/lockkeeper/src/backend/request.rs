@@ -110,6 +110,8 @@ pub struct Acquire {
     pub not_after: Instant,
     /// When this owner began to wait. A reader yields to writers that came before it, and to no others.
     pub since: Instant,
+    /// The owner that writes and lets this reader in beside it: both belong to one holder in one process.
+    pub beside: Option<WireOwner>,
     /// Keep a place for this owner for so long if it has to wait; `None`: it will not wait.
     pub place: Option<Duration>,
     /// The granted token is at least this large (a quorum makes its servers agree by it).

@@ -22,7 +22,10 @@ async fn acquire_despite(world: &World, fault: Fault, carried_out: usize) {
         assert_eq!(world.chaos().carried_out(Faulty::Acquire) - before, carried_out, "{claim:?}");
         let found = world.look(&name).await.expect("held");
         assert_eq!(found.holders.len(), 1, "{claim:?} {fault:?}: {found:?}");
-        assert_eq!(found.holders[0].owner, guard.owner().to_string());
+        // Permits may be known to a store by ids of their own.
+        if claim.kind() != Kind::Semaphore {
+            assert_eq!(found.holders[0].owner, guard.owner().to_string());
+        }
         guard.release().await.unwrap();
         assert_eq!(world.holders(&name).await, 0, "{claim:?}: one release was not enough");
     }
@@ -188,7 +191,10 @@ pub async fn a_hand_over_without_an_answer_is_one_hold(world: &World) {
         guard.release().await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
         let guard = world.within(Duration::from_secs(10), waiter).await.unwrap_or_else(|| panic!("{fault:?}: no turn")).unwrap();
         let found = world.look("m").await.expect("held");
-        assert_eq!(found.holders[0].owner, guard.owner().to_string());
+        // Permits may be known to a store by ids of their own.
+        if claim.kind() != Kind::Semaphore {
+            assert_eq!(found.holders[0].owner, guard.owner().to_string());
+        }
         guard.release().await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
         world.until("it is free", || async { world.holders("m").await == 0 }).await;
     }

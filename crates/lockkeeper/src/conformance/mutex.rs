@@ -136,10 +136,10 @@ pub async fn hands_over_inside_the_process(world: &World) {
     let guard = Mutex::new(&client, "m").lock().await.unwrap();
     let waiters: Vec<_> = (0..4)
         .map(|_| {
-            let (client, runtime, moment) = (client.clone(), world.runtime().clone(), world.units(1));
+            let (client, runtime, moment) = (client.clone(), world.runtime().clone(), Duration::from_millis(50));
             world.spawn(async move {
                 let guard = Mutex::new(&client, "m").lock().await.unwrap();
-                // Long enough for the next one to notice that it is the first.
+                // Long enough for the next one to notice that it is the first, too short for it to ask whether all is well.
                 runtime.sleep_until(runtime.now().plus(moment)).await;
                 guard.release().await.unwrap();
             })

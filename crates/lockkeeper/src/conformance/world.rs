@@ -198,6 +198,7 @@ impl World {
             lease: self.units(10),
             not_after: now.plus(self.units(60)),
             since: now,
+            beside: None,
             place: Some(Duration::from_secs(5)),
             floor: 0,
         }

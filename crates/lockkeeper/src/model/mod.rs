@@ -17,6 +17,7 @@
 //!     lease: Duration::from_secs(30),
 //!     not_after: Instant::NEVER,
 //!     since: Instant::default(),
+//!     beside: None,
 //!     place: None,
 //!     floor: 0,
 //! };

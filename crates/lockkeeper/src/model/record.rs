@@ -219,11 +219,12 @@ impl Record {
     pub fn count(&mut self, request: &Count, now: Now) -> Result<Step<Tally>> {
         self.expire(now.at);
         let read = request.op.is_read();
-        if !read && now.at > request.not_after {
-            return Ok(Step::quiet(Tally::Late));
-        }
+        // First, so that a late repetition tells whether the first one was carried out.
         if let Some(seen) = self.seen.get(&request.id) {
             return Ok(Step::quiet(Tally::Counted(seen.answer)));
+        }
+        if !read && now.at > request.not_after {
+            return Ok(Step::quiet(Tally::Late));
         }
         let done = match request.op {
             CountOp::Counter(op) => state_of!(self, CountingSemaphore, Counter, &request.name).and_then(|state| state.apply(op)),

@@ -44,7 +44,7 @@ impl State {
             return hold.again(request, now);
         }
         let blocked_until = match &self.writer {
-            Some((writer, _)) if *writer == owner => None,
+            Some((writer, _)) if *writer == owner || request.beside == Some(*writer) => None,
             Some((_, hold)) => Some(hold.expires),
             None => self
                 .pending

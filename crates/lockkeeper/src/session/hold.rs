@@ -70,6 +70,12 @@ impl Hold {
         // A tenth of the renewal period: at most ten rounds in one.
         let slack = if grounds.watched() { third / 10 } else { Duration::ZERO };
         let granted_at = grounds.sent;
+        // Before the keeper can know of it, so that no loss comes first.
+        if grounds.claim.is_exclusive()
+            && let Some(line) = &grounds.line
+        {
+            line.taken(grounds.owner);
+        }
         let (hold, hurry) = core.registry().register(due, slack, |slot| Self {
             session: session.clone(),
             slot,
@@ -77,16 +83,15 @@ impl Hold {
             granted_at,
             deadline: AtomicU64::new(deadline.as_nanos()),
             state: AtomicU8::new(HELD),
-            guards: AtomicUsize::new(0),
+            guards: AtomicUsize::new(1),
             told: Notify::new(),
         });
         if hurry {
             core.keeper_wake.notify_one();
         }
-        if hold.grounds.claim.is_exclusive()
-            && let Some(line) = &hold.grounds.line
-        {
-            line.taken(hold.grounds.owner);
+        // Closed meanwhile: `close` has seen it in the registry, or we see here that it did not.
+        if core.closed.load(Ordering::SeqCst) {
+            hold.lose(LossReason::Closed);
         }
         hold
     }
@@ -206,7 +211,6 @@ impl Hold {
 
     /// The first guard.
     pub(crate) fn enter(self: Arc<Self>) -> Held {
-        self.guards.store(1, Ordering::Release);
         Held { hold: self, live: true }
     }
 

@@ -74,6 +74,8 @@ pub(crate) struct Turn {
 pub(crate) enum Stand {
     /// Wait for a local signal.
     Wait,
+    /// First, behind an owner of this process that holds it, as far as is known here: wait for a local signal, but not for that alone.
+    Behind,
     /// First, and nobody here holds it: ask the store.
     Ask,
     /// As `Ask`, after two round trips of courtesy.
@@ -137,13 +139,17 @@ impl Line {
     /// The first waiter's request, to travel with the release of `owner`; `None` if nobody waits or others are to have their chance.
     pub(super) fn hand_over(self: &Arc<Self>, owner: WireOwner, core: &Core) -> Option<Handing> {
         let mut state = lock(&self.state);
+        // A release that is repeated, or comes after a loss, has nothing to hand on.
+        if state.held_by != Some(owner) {
+            return None;
+        }
         let front = state.spots.front().map(Arc::clone);
         let mut offer = front.as_ref().map(|spot| lock(&spot.offer));
         let Some(Offer::Ready(_)) = offer.as_deref() else {
             state.in_a_row = 0;
             return None;
         };
-        if state.held_by != Some(owner) || !core.capabilities.hand_over {
+        if !core.capabilities.hand_over {
             return None;
         }
         if state.in_a_row >= IN_A_ROW {
@@ -194,10 +200,14 @@ impl Turn {
         if request.claim == Claim::Mutex {
             *offer = Offer::Ready(Box::new(request.clone()));
         }
-        match (state.held_by.or(state.asking), state.courtesy) {
-            (Some(_), _) => Stand::Wait,
-            (None, true) => Stand::AskLater,
-            (None, false) => Stand::Ask,
+        if state.held_by.is_some() {
+            Stand::Behind
+        } else if state.asking.is_some() {
+            Stand::Wait
+        } else if state.courtesy {
+            Stand::AskLater
+        } else {
+            Stand::Ask
         }
     }
 

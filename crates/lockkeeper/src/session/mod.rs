@@ -160,7 +160,7 @@ impl Session {
 
     /// An error once the client is closed.
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.core().closed.load(Ordering::Relaxed) {
+        if self.core().closed.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Closed, "the client was closed; connect a new one"));
         }
         Ok(())

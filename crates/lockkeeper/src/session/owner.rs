@@ -38,7 +38,7 @@ enum Slot {
 pub(crate) enum Entry {
     /// It was in already.
     Reentered(Held),
-    /// From outside, with the ticket to fill; under the wire owner of the write hold that a reader keeps.
+    /// From outside, with the ticket to fill; a reader beside the write hold that this owner has.
     Outermost(Ticket, Option<WireOwner>),
 }
 

@@ -15,7 +15,7 @@ pub(super) type Slot = usize;
 #[derive(Debug)]
 struct Entry {
     hold: Weak<Hold>,
-    /// When the keeper has to do something about it; never while it is doing it.
+    /// When the keeper has to do something about it; while it is doing it, its deadline.
     due: Instant,
     /// It may be done this much earlier, together with others.
     slack: Duration,
@@ -86,10 +86,16 @@ impl Registry {
         let mut next = Instant::NEVER;
         for entry in self.entries.iter_mut().flatten() {
             if entry.due <= now.plus(entry.slack) {
+                entry.due = Instant::NEVER;
                 if let Some(hold) = entry.hold.upgrade() {
+                    // Whatever becomes of the round, the deadline is not missed.
+                    if now < hold.deadline() {
+                        entry.due = hold.deadline();
+                        entry.slack = Duration::ZERO;
+                        next = next.min(entry.due);
+                    }
                     due.push(hold);
                 }
-                entry.due = Instant::NEVER;
             } else {
                 next = next.min(entry.due);
             }

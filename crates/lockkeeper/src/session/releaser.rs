@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Core, Hold, Line, Trouble, lock};
-use crate::backend::{Backend, Event, LossReason, Release, Released};
+use crate::backend::{Backend, Event, Kind, LossReason, Release, Released};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Instant;
 
@@ -95,7 +95,11 @@ impl Core {
     /// One request: release, and hand on to the next of this process if one waits.
     async fn give_back(&self, via: &dyn Backend, undo: &Undo) -> Result<Released> {
         let mut request = undo.release.clone();
-        let handing = undo.line.as_ref().and_then(|line| line.hand_over(request.owner, self));
+        let handing = undo
+            .line
+            .as_ref()
+            .filter(|_| request.claim.kind() == Kind::Mutex)
+            .and_then(|line| line.hand_over(request.owner, self));
         request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
         let answer = self.call(self.settings.limit(undo.lease), via.release(request)).await;
         if let Some(handing) = handing {

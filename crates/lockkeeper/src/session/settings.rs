@@ -50,6 +50,15 @@ impl Settings {
                 return Err(Error::new(ErrorKind::InvalidArgument, format!("a {what} of zero would never succeed")));
             }
         }
+        const MOST: Duration = Duration::from_secs(24 * 3600);
+        for (what, value) in [("command timeout", self.command_timeout), ("place in the queue", self.place)] {
+            if value > MOST {
+                return Err(Error::new(
+                    ErrorKind::InvalidArgument,
+                    format!("a {what} of {value:?} is too long; at most {MOST:?}"),
+                ));
+            }
+        }
         if self.place < Duration::from_secs(2) {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::target::Target;
-use super::wait::{Look, Looked, Patience, wait};
+use super::wait::{Look, Looked, Patience, poll, wait};
 use crate::backend::{Acquire, Attempt, Bell, Busy, Claim, Event, Grant, Release, Renew, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::WireOwner;
@@ -17,7 +17,7 @@ pub(super) async fn acquire(target: &Target, claim: Claim, patience: Patience, l
     let session = &target.session;
     let began = session.core().runtime.now();
     let name = target.name()?;
-    let (wire_owner, ticket) = match &target.owner {
+    let (beside, ticket) = match &target.owner {
         None => (None, None),
         Some(owner) => {
             let shared = claim == Claim::Read;
@@ -30,16 +30,18 @@ pub(super) async fn acquire(target: &Target, claim: Claim, patience: Patience, l
             };
             match entry {
                 Some(Entry::Reentered(held)) => return Ok(Some(held)),
-                Some(Entry::Outermost(ticket, wire_owner)) => (wire_owner, Some(ticket)),
+                Some(Entry::Outermost(ticket, beside)) => (beside, Some(ticket)),
                 None => return Ok(None),
             }
         }
     };
-    let mut taking = Taking::new(target, claim, patience, lease, wire_owner, began)?;
+    let mut taking = Taking::new(target, claim, patience, lease, beside, began)?;
     taking.ticket = ticket;
     // Where nobody is in the way the first answer is the last: no queue, no timer, no second box.
     if taking.may_ask_at_once(patience) {
-        let answer = taking.ask(began).await;
+        // With an owner it may have taken a while to come here.
+        let sent = if target.owner.is_some() { session.core().runtime.now() } else { began };
+        let answer = taking.ask(sent).await;
         if !matches!(answer, Ok(Looked::Ready(_))) {
             taking.stop_asking();
         }
@@ -47,7 +49,8 @@ pub(super) async fn acquire(target: &Target, claim: Claim, patience: Patience, l
             Ok(Looked::Ready(held)) => return Ok(Some(held)),
             Ok(_) if patience == Patience::Try => return Ok(None),
             Ok(_) => {}
-            Err(error) if error.is_retryable() => {}
+            Err(error)
+                if error.is_retryable() && (patience == Patience::Try || taking.deadline > session.core().runtime.now()) => {}
             Err(error) => return Err(error),
         }
     } else if patience == Patience::Try {
@@ -70,6 +73,7 @@ struct Taking<'a> {
     kept: bool,
     began: Instant,
     deadline: Instant,
+    patience: Patience,
     ticket: Option<Ticket>,
     turn: Option<Turn>,
     bell: Option<Arc<Bell>>,
@@ -79,6 +83,8 @@ struct Taking<'a> {
     unknown_until: Instant,
     /// The others of this process wait for our answer.
     asks_alone: bool,
+    /// When to ask the store although an owner of this process seems to hold it.
+    ask_after: Option<Instant>,
     /// The store said busy before we listened to it.
     unheard: bool,
     /// A place in the store's queue was taken.
@@ -92,7 +98,7 @@ impl<'a> Taking<'a> {
         claim: Claim,
         patience: Patience,
         lease: Option<Duration>,
-        owner: Option<WireOwner>,
+        beside: Option<WireOwner>,
         began: Instant,
     ) -> Result<Self> {
         let session = &target.session;
@@ -110,10 +116,11 @@ impl<'a> Taking<'a> {
         let request = Acquire {
             name: target.name()?.clone(),
             claim,
-            owner: owner.unwrap_or_else(|| core.next_owner()),
+            owner: core.next_owner(),
             lease: lease.unwrap_or(core.settings.lease),
             not_after: began,
             since: began,
+            beside,
             place: (patience != Patience::Try).then_some(core.settings.place),
             floor: 0,
         };
@@ -123,12 +130,14 @@ impl<'a> Taking<'a> {
             kept: lease.is_none(),
             began,
             deadline: patience.deadline(began),
+            patience,
             ticket: None,
             turn: None,
             bell: None,
             in_flight: None,
             unknown_until: Instant::default(),
             asks_alone: false,
+            ask_after: None,
             unheard: false,
             placed: false,
             done: false,
@@ -159,8 +168,12 @@ impl<'a> Taking<'a> {
     async fn ask(&mut self, sent: Instant) -> Result<Looked<Held>> {
         let core = self.target.session.core();
         let limit = core.settings.limit(self.request.lease);
-        // A caller that waits a moment is not kept for the whole command timeout, yet a round trip must fit in.
-        let limit = limit.min(self.deadline.since(sent).max(limit / 10)).min(limit);
+        let limit = match self.patience {
+            // A try does not wait for others, but for the store it does, and once more if an answer is lost.
+            Patience::Try => limit / 3,
+            // A caller that waits a moment is not kept for the whole command timeout, yet a round trip must fit in.
+            Patience::For(_) | Patience::Forever => limit.min(self.deadline.since(sent).max(limit / 10)),
+        };
         self.request.not_after = sent.plus(limit);
         self.in_flight = Some(self.request.not_after);
         let answer = core.call(limit, core.backend.acquire(self.request.clone())).await;
@@ -194,6 +207,10 @@ impl<'a> Taking<'a> {
         let lease = self.request.lease;
         if now.since(sent) + Settings::drift(lease) >= lease {
             self.unknown_until = self.unknown_until.max(now);
+            // Handed over, the line counts on us as the holder, and we are not.
+            if let Some(turn) = &self.turn {
+                turn.refuse();
+            }
             return Err(Error::new(ErrorKind::Indeterminate, "the grant came when its lease had ended; it is being given back"));
         }
         let on_its_way = self.turn.as_ref().and_then(Turn::close).unwrap_or_default();
@@ -218,7 +235,10 @@ impl<'a> Taking<'a> {
         if let Some(ticket) = self.ticket.take() {
             ticket.fill(&hold);
         }
-        Ok(hold.enter())
+        let held = hold.enter();
+        // Dropped, it is given back.
+        self.target.session.check_open()?;
+        Ok(held)
     }
 
     /// Two round trips in which others may take it.
@@ -241,10 +261,20 @@ impl Look for Taking<'_> {
         if let Some(line) = &self.target.line {
             let turn = self.turn.get_or_insert_with(|| line.join(self.request.owner));
             match turn.stand(&self.request) {
-                Stand::Wait => return Ok(Looked::Local),
+                Stand::Wait => return Ok(Looked::Local(None)),
+                // Whoever holds it here may have lost it without knowing: taken away by force, or forgotten by the store.
+                Stand::Behind => {
+                    let now = self.target.session.core().runtime.now();
+                    let ask_after = *self.ask_after.get_or_insert_with(|| now.plus(poll()));
+                    if now < ask_after {
+                        return Ok(Looked::Local(Some(ask_after.since(now))));
+                    }
+                    self.ask_after = None;
+                }
                 Stand::Ask => {}
                 Stand::AskLater => {
-                    self.courtesy().await;
+                    let left = self.deadline.since(self.target.session.core().runtime.now());
+                    runtime::within(left, Box::pin(self.courtesy())).await;
                     if let Some(turn) = &self.turn {
                         turn.end_courtesy();
                     }

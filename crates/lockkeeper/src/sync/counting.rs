@@ -9,11 +9,16 @@ use super::target::Target;
 use super::wait::{Look, Looked, Patience, wait};
 use crate::backend::{Bell, Busy, Count, CountOp, Counted, Tally, Watch};
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::BoxFuture;
+use crate::runtime::{BoxFuture, Instant};
 use crate::session::Trouble;
 
 /// Carries out `op` once, however often it has to be sent.
 pub(super) async fn count(target: &Target, op: CountOp) -> Result<Counted> {
+    count_by(target, op, Instant::NEVER).await
+}
+
+/// The same, for one who waits until `deadline`.
+async fn count_by(target: &Target, op: CountOp, deadline: Instant) -> Result<Counted> {
     let session = &target.session;
     session.check_open()?;
     let (core, name) = (session.core(), target.name()?);
@@ -23,19 +28,27 @@ pub(super) async fn count(target: &Target, op: CountOp) -> Result<Counted> {
     let began = core.runtime.now();
     let timeout = core.settings.command_timeout;
     // The same for all repetitions, and remembered for longer than any of them can arrive: so none counts twice.
-    let request = Count { name: name.clone(), id: core.next_owner(), not_after: began.plus(timeout), remember: timeout * 2, op };
-    let mut trouble = Trouble::new(timeout);
+    let request = Count {
+        name: name.clone(),
+        id: core.next_owner(),
+        not_after: began.plus(timeout),
+        remember: timeout.saturating_mul(2),
+        op,
+    };
+    let mut trouble = Trouble::new(timeout.min(deadline.since(began)));
     let mut unknown = None;
     loop {
         // A part of the time for each sending, so that one whose answer is lost can be sent again.
-        let limit = request.not_after.since(core.runtime.now()).clamp(timeout / 10, timeout / 3);
+        let now = core.runtime.now();
+        let limit = request.not_after.min(deadline).since(now).clamp(timeout / 10, timeout / 3);
         let error = match core.call(limit, core.backend.count(request.clone())).await {
             Ok(Tally::Counted(counted)) => return Ok(counted),
+            // Not carried out, now or when it was sent before: that would be remembered.
             Ok(Tally::Late) => {
-                // An earlier sending may have counted.
-                return Err(unknown.unwrap_or_else(|| {
-                    Error::new(ErrorKind::Unavailable, "the request reached the store too late; the network or its clock is slow")
-                }));
+                return Err(Error::new(
+                    ErrorKind::Unavailable,
+                    "the request reached the store too late; the network or its clock is slow",
+                ));
             }
             Err(error) => error,
         };
@@ -87,7 +100,8 @@ impl<'a> IntoFuture for Waiting<'a> {
         Box::pin(async move {
             let session = &self.target.session;
             let began = session.core().runtime.now();
-            let mut watching = Watching { target: self.target, op: self.op };
+            let deadline = self.patience.deadline(began);
+            let mut watching = Watching { target: self.target, op: self.op, deadline };
             wait(session, self.patience, began, &mut watching).await?.ok_or_else(|| {
                 Error::new(ErrorKind::Timeout, format!("{:?} was not there in the time allowed for waiting", self.target))
             })
@@ -104,13 +118,18 @@ impl fmt::Debug for Waiting<'_> {
 struct Watching<'a> {
     target: &'a Target,
     op: CountOp,
+    deadline: Instant,
 }
 
 impl Look for Watching<'_> {
     type Found = ();
 
     async fn look(&mut self) -> Result<Looked<()>> {
-        let counted = count(self.target, self.op).await?;
+        let counted = match count_by(self.target, self.op, self.deadline).await {
+            // It may have taken the permits: to take them again under another id would take them twice.
+            Err(error) if error.kind() == ErrorKind::Indeterminate && !self.op.is_read() => return Ok(Looked::Over(error)),
+            counted => counted?,
+        };
         // A latch is waited for by reading it, permits by taking them.
         let ready = if self.op.is_read() { counted.value == 0 } else { counted.done };
         Ok(if ready { Looked::Ready(()) } else { Looked::Busy(Busy::default()) })

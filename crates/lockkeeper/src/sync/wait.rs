@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Bell, Busy};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::runtime::{self, Instant};
 use crate::session::{Session, Settings, Trouble};
 
@@ -18,8 +18,10 @@ pub(super) enum Looked<T> {
     Ready(T),
     /// Not yet: listen to the store, and ask again.
     Busy(Busy),
-    /// Not yet, and somebody in this process will tell.
-    Local,
+    /// It will not be: trouble that looking again would make worse.
+    Over(Error),
+    /// Not yet, and somebody in this process will tell; look again by yourself after this long.
+    Local(Option<Duration>),
 }
 
 /// Something that can be waited for.
@@ -60,7 +62,8 @@ impl Patience {
     /// How long trouble with the store is borne.
     fn trouble(self, settings: &Settings) -> Trouble {
         Trouble::new(match self {
-            Self::Try => settings.command_timeout,
+            // Two sendings took their thirds before this is counted.
+            Self::Try => settings.command_timeout / 3,
             Self::For(wait) => wait,
             Self::Forever => settings.patience,
         })
@@ -85,7 +88,8 @@ pub(super) async fn wait<L: Look>(
         let found = look.look().await;
         let now = core.runtime.now();
         if matches!(found, Ok(Looked::Busy(_))) && bell.is_none() && patience != Patience::Try {
-            match runtime::within(Settings::POLL.0, Box::pin(look.listen())).await {
+            let limit = Settings::POLL.0.min(deadline.since(now));
+            match runtime::within(limit, Box::pin(look.listen())).await {
                 // What happened between asking and listening rang no bell of ours: ask once more.
                 Some(Ok(ours)) => {
                     bell = Some(ours);
@@ -100,7 +104,8 @@ pub(super) async fn wait<L: Look>(
         let (pause, listening, error) = match found {
             Ok(Looked::Ready(found)) => return Ok(Some(found)),
             Ok(Looked::Busy(busy)) => (Some(pause(busy)), true, None),
-            Ok(Looked::Local) => (None, false, None),
+            Ok(Looked::Local(pause)) => (pause, bell.is_some(), None),
+            Ok(Looked::Over(error)) => return Err(error),
             Err(error) => (Some(trouble.again(error.clone(), now)?), false, Some(error)),
         };
         if error.is_none() {
@@ -126,9 +131,14 @@ pub(super) async fn wait<L: Look>(
     }
 }
 
+/// When to ask again when nothing is heard.
+pub(super) fn poll() -> Duration {
+    runtime::jitter(Settings::POLL.0, Settings::POLL.1)
+}
+
 /// When to ask again by ourselves: when a lease ends, and within a second in any case.
 fn pause(busy: Busy) -> Duration {
-    let poll = runtime::jitter(Settings::POLL.0, Settings::POLL.1);
+    let poll = poll();
     // A little later than the end we were told: stores count in milliseconds, and a lease that ends while we ask costs a whole poll.
     let after = Duration::from_millis(1);
     busy.retry_in.map_or(poll, |end| poll.min(end + after))

@@ -53,6 +53,7 @@ impl Ask {
             lease: nanos(self.lease),
             not_after: Instant::NEVER,
             since: Instant::from_nanos(at - self.age),
+            beside: None,
             place: self.place.map(nanos),
             floor: self.floor,
         }

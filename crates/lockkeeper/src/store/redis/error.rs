@@ -28,7 +28,7 @@ pub(super) fn of_connecting(error: RedisError, to: &super::Config) -> Error {
 /// An error that the server told, also from inside a script, where older servers put another code in front.
 pub(super) fn of_server(code: &str, text: &str) -> Error {
     let says = |known: &&str| code == *known || text.contains(*known);
-    let (kind, message) = if PASSING.contains(&code) {
+    let (kind, message) = if PASSING.iter().any(says) {
         (ErrorKind::Unavailable, format!("redis cannot do it now: {text}"))
     } else if DENIED.iter().any(says) {
         (ErrorKind::Denied, format!("redis refuses this user: {text}"))

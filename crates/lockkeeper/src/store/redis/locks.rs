@@ -21,7 +21,11 @@ impl RedisStore {
             Claim::Permits { .. } => (&script::PERMITS_ACQUIRE, Kind::Semaphore),
         };
         let answer = self.transport.run(script, &[request.name.as_str()], |clock| self.asking(request, clock)).await?;
-        attempt(&parsed::<Vec<i64>>(answer)?, &request.name, wanted)
+        let attempt = attempt(&parsed::<Vec<i64>>(answer)?, &request.name, wanted)?;
+        if attempt == Attempt::Late {
+            self.transport.late(request.not_after);
+        }
+        Ok(attempt)
     }
 
     fn asking(&self, request: &Acquire, clock: &Clock) -> Vec<Vec<u8>> {
@@ -35,7 +39,10 @@ impl RedisStore {
             vec![text(request.owner), millis(request.lease), clock.micros(request.not_after), text(request.floor)];
         match request.claim {
             Claim::Fair => arguments.extend([place, millis(self.fair_unit)]),
-            Claim::Read => arguments.push(clock.micros(request.since)),
+            Claim::Read => {
+                let beside = request.beside.map_or_else(Vec::new, |writer| format!("{writer}:write").into_bytes());
+                arguments.extend([clock.micros(request.since), beside]);
+            }
             Claim::Write => arguments.extend([clock.micros(request.since), place]),
             Claim::Mutex | Claim::Permits { .. } => {}
         }

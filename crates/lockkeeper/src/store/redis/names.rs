@@ -39,10 +39,11 @@ pub(super) fn behind(key: &str, prefix: &str) -> Option<Name> {
     Name::new(bare.unwrap_or(tagged)).ok()
 }
 
-/// The ids of an owner's permits, 16 bytes each as Redisson's: half of its client's id, its number, and which permit it is. So the
-/// same owner asks for the same permits again, and permits of one owner can be told to belong together.
+/// The ids of an owner's permits, 16 bytes each as Redisson's: its client's id folded in two, its number, and which permit it is. So
+/// the same owner asks for the same permits again, and permits of one owner can be told to belong together.
 pub(super) fn permit_ids(owner: WireOwner, count: u32) -> Vec<Vec<u8>> {
-    let client = (owner.client.bits() >> 64) << 64;
+    let bits = owner.client.bits();
+    let client = (bits ^ (bits << 64)) >> 64 << 64;
     let number = u128::from(owner.number & 0xff_ffff_ffff) << 24;
     (0..count).map(|which| (client | number | u128::from(which & 0xff_ffff)).to_be_bytes().to_vec()).collect()
 }

@@ -22,6 +22,12 @@ use crate::runtime::{self, Instant, Runtime};
 /// A request without an answer for this long, on a connection that answered nothing else meanwhile: the connection is dead.
 const SILENCE: Duration = Duration::from_millis(500);
 
+/// How long connecting may take.
+const CONNECTING: Duration = Duration::from_secs(3);
+
+/// How long the server may take to confirm a subscription, or its end.
+const CONFIRMING: Duration = Duration::from_secs(3);
+
 pub(super) struct Transport {
     config: Config,
     runtime: Runtime,
@@ -41,6 +47,8 @@ struct Live {
     clock_ahead: i128,
     /// When anything was answered last.
     heard: Arc<AtomicU64>,
+    /// How long requests waited in vain since then, in ns.
+    silent: Arc<AtomicU64>,
 }
 
 impl Transport {
@@ -69,15 +77,24 @@ impl Transport {
         self.connection().await.map(drop)
     }
 
-    async fn connection(&self) -> Result<Live> {
+    async fn connection(self: &Arc<Self>) -> Result<Live> {
         if let Some(live) = self.live().clone() {
             return Ok(live);
         }
+        // A task of its own: the request that needs the connection may be given up before there is one, and the next would begin again.
+        let us = Arc::clone(self);
+        runtime::beside(async move { us.connected().await })
+            .await
+            .unwrap_or_else(|| Err(Error::new(ErrorKind::Unavailable, "the executor that was connecting to redis is gone")))
+    }
+
+    async fn connected(&self) -> Result<Live> {
         let _one = self.connecting.lock().await;
         if let Some(live) = self.live().clone() {
             return Ok(live);
         }
-        let live = self.connect().await?;
+        let slow = || Err(Error::new(ErrorKind::Unavailable, format!("{} did not answer within {CONNECTING:?}", self.config)));
+        let live = runtime::within(CONNECTING, Box::pin(self.connect())).await.unwrap_or_else(slow)?;
         *self.live() = Some(live.clone());
         // Whoever waits may have missed a message.
         self.channels.ring_all();
@@ -112,9 +129,11 @@ impl Transport {
         let mut connection = client.get_multiplexed_async_connection_with_config(&options).await.map_err(failed)?;
         let time: (i128, i128) = redis::cmd("TIME").query_async(&mut connection).await.map_err(failed)?;
         let now = self.runtime.now();
-        for channel in self.channels.start_over() {
-            connection.subscribe(&channel).await.map_err(failed)?;
-            self.channels.set_subscribed(&channel);
+        let channels = self.channels.start_over();
+        // In one request: one by one, many would take longer than anybody waits.
+        if !channels.is_empty() {
+            connection.subscribe(&channels).await.map_err(failed)?;
+            channels.iter().for_each(|channel| self.channels.set_subscribed(channel));
         }
         static LAST: AtomicU64 = AtomicU64::new(0);
         Ok(Live {
@@ -122,11 +141,17 @@ impl Transport {
             number: LAST.fetch_add(1, Ordering::Relaxed),
             clock_ahead: time.0 * 1_000_000 + time.1 - micros(now),
             heard: Arc::new(AtomicU64::new(now.as_nanos())),
+            silent: Arc::default(),
         })
     }
 
     /// Runs a script. `arguments` is made for the connection that carries it: it may translate a time to the server's clock.
-    pub(super) async fn run(&self, script: &Lua, keys: &[&str], arguments: impl FnOnce(&Clock) -> Vec<Vec<u8>>) -> Result<Value> {
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        script: &Lua,
+        keys: &[&str],
+        arguments: impl FnOnce(&Clock) -> Vec<Vec<u8>>,
+    ) -> Result<Value> {
         let mut live = self.connection().await?;
         let arguments = arguments(&Clock(live.clock_ahead));
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
@@ -138,7 +163,7 @@ impl Transport {
     }
 
     /// Sends a command.
-    pub(super) async fn command(&self, command: &Cmd) -> Result<Value> {
+    pub(super) async fn command(self: &Arc<Self>, command: &Cmd) -> Result<Value> {
         let mut live = self.connection().await?;
         self.send(&mut live, command).await.map_err(error::of_request)
     }
@@ -148,6 +173,7 @@ impl Transport {
             transport: self,
             number: live.number,
             heard: Arc::clone(&live.heard),
+            silent: Arc::clone(&live.silent),
             sent: self.runtime.now(),
             answered: false,
         };
@@ -155,7 +181,10 @@ impl Transport {
         waiting.answered = true;
         match &answer {
             Err(error) if error.code().is_none() => self.discard(live.number),
-            _ => live.heard.store(self.runtime.now().as_nanos(), Ordering::Relaxed),
+            _ => {
+                live.heard.store(self.runtime.now().as_nanos(), Ordering::Relaxed);
+                live.silent.store(0, Ordering::Relaxed);
+            }
         }
         answer
     }
@@ -168,10 +197,18 @@ impl Transport {
         }
     }
 
+    /// A request was late for the server and is not for us: what is known of its clock is wrong; a new connection asks again.
+    pub(super) fn late(&self, not_after: Instant) {
+        if self.runtime.now() <= not_after {
+            *self.live() = None;
+        }
+    }
+
     /// Listens to a channel; answers when the server confirmed it.
     pub(super) async fn listen(self: &Arc<Self>, channel: String, ringer: Ringer) -> Result<Listening> {
-        let mut live = self.connection().await?;
         let _one = self.subscribing.lock().await;
+        // Asked for now, not before the lock: it may be another one.
+        let mut live = self.connection().await?;
         let us = Arc::downgrade(self);
         let sweep = Box::new(move || {
             if let Some(us) = us.upgrade() {
@@ -180,12 +217,19 @@ impl Transport {
         });
         let listening = self.channels.listen(channel.clone(), ringer, sweep);
         if !self.channels.is_subscribed(&channel) {
-            live.connection.subscribe(&channel).await.map_err(|error| {
-                if error.code().is_none() {
+            let confirmed = runtime::within(CONFIRMING, Box::pin(live.connection.subscribe(&channel))).await;
+            match confirmed {
+                Some(Ok(())) => {}
+                Some(Err(error)) if error.code().is_some() => return Err(error::of_request(error)),
+                _ => {
                     self.discard(live.number);
+                    return Err(Error::new(ErrorKind::Unavailable, "redis did not confirm a subscription"));
                 }
-                error::of_request(error)
-            })?;
+            }
+            // One that replaced it meanwhile may not know the channel.
+            if self.live().as_ref().is_none_or(|now| now.number != live.number) {
+                return Err(Error::new(ErrorKind::Unavailable, "the connection was replaced while subscribing"));
+            }
             self.channels.set_subscribed(&channel);
         }
         Ok(listening)
@@ -196,7 +240,9 @@ impl Transport {
         let _one = self.subscribing.lock().await;
         let Some(mut live) = self.live().clone() else { return };
         for channel in self.channels.take_idle() {
-            if live.connection.unsubscribe(&channel).await.is_err() {
+            // Bounded: the lock must not stay with a connection that is dead.
+            if !matches!(runtime::within(CONFIRMING, Box::pin(live.connection.unsubscribe(&channel))).await, Some(Ok(()))) {
+                self.discard(live.number);
                 return;
             }
         }
@@ -223,6 +269,7 @@ struct Waiting<'a> {
     transport: &'a Transport,
     number: u64,
     heard: Arc<AtomicU64>,
+    silent: Arc<AtomicU64>,
     sent: Instant,
     answered: bool,
 }
@@ -234,8 +281,13 @@ impl Drop for Waiting<'_> {
         }
         let waited = self.transport.runtime.now().since(self.sent);
         let heard = Instant::from_nanos(self.heard.load(Ordering::Relaxed));
-        if waited >= SILENCE && heard <= self.sent {
-            self.transport.discard(self.number);
+        if heard <= self.sent {
+            let waited = waited.as_nanos() as u64;
+            // Also of several that were given up sooner.
+            let silent = self.silent.fetch_add(waited, Ordering::Relaxed) + waited;
+            if u128::from(silent) >= SILENCE.as_nanos() {
+                self.transport.discard(self.number);
+            }
         }
     }
 }

@@ -1,9 +1,9 @@
 -- Grants a share of the read-write lock KEYS[1] to one owner.
 --
 -- Promises: asked twice by one owner it gives the same hold, once; asked after its time it changes nothing; a lease is never shortened;
--- the owner that writes gets it while it writes; a reader yields to writers that waited before it came, and to no others.
+-- the holder that writes gets it while it writes; a reader yields to writers that waited before it came, and to no others.
 --
--- ARGV: owner, lease in ms, latest time in µs, smallest token, since when it waits in µs
+-- ARGV: owner, lease in ms, latest time in µs, smallest token, since when it waits in µs, field of the writer that lets it in
 -- Reply: lib/answers
 
 if micros > tonumber(ARGV[3]) then
@@ -17,7 +17,8 @@ end
 local key = hold_key(owner, 1)
 local left = redis.call('PTTL', key)
 if left < 0 then
-  if mode == 'write' and redis.call('HEXISTS', KEYS[1], owner .. ':write') == 0 then
+  if mode == 'write' and redis.call('HEXISTS', KEYS[1], owner .. ':write') == 0
+    and redis.call('HEXISTS', KEYS[1], ARGV[6]) == 0 then
     return {BUSY, redis.call('PTTL', KEYS[1]), -1}
   end
   if mode ~= 'write' then

@@ -2,13 +2,13 @@
 -- ARGV: id, latest time in µs (0: it only looks), how long to remember it in ms, what to do, …
 local request = 'lockkeeper:request:' .. tagged .. ':' .. ARGV[1]
 local reads = ARGV[2] == '0'
-if not reads and micros > tonumber(ARGV[2]) then
-  return {LATE}
-end
 local seen = redis.call('GET', request)
 if seen then
   local done, value = string.match(seen, '^(%d) (-?%d+)$')
   return {GRANTED, tonumber(done), tonumber(value)}
+end
+if not reads and micros > tonumber(ARGV[2]) then
+  return {LATE}
 end
 if not reads then
   -- A first write that only deletes: what follows passes on a server that is out of memory.
