@@ -16,7 +16,7 @@ use super::error;
 use super::notify::{Channels, Listening};
 use super::script::Lua;
 use crate::backend::Ringer;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant, Runtime};
 
 /// A request without an answer for this long, on a connection that answered nothing else meanwhile: the connection is dead.
