@@ -2,8 +2,10 @@
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 mod faults;
+mod layout;
 mod proxy;
 mod server;
+mod standing;
 mod wire;
 
 mod contract {

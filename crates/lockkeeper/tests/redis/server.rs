@@ -27,20 +27,17 @@ impl Server {
 
     /// Starts a server. Tests whose names and keys do not meet share one: see [`Server::shared`].
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts a server with more options than the usual ones.
+    pub(crate) fn start_with(options: &[&str]) -> Self {
         // The port may be taken between our closing it and the server's opening it: try again.
         for attempt in 0..10 {
             let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
             let directory = std::env::temp_dir().join(format!("lockkeeper-redis-{}-{port}", std::process::id()));
             std::fs::create_dir_all(&directory).expect("a directory for the server");
-            let child = Command::new("redis-server")
-                .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
-                .args(["--databases", &DATABASES.to_string(), "--enable-debug-command", "yes", "--dir"])
-                .arg(&directory)
-                .stdin(Stdio::null())
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .expect("redis-server starts");
+            let child = Self::spawn(port, &directory, options);
             let mut server = Self { port, child, directory, last_database: AtomicU32::new(0) };
             if server.answers() {
                 return server;
@@ -48,6 +45,27 @@ impl Server {
             assert!(attempt < 9, "redis-server did not come up on 127.0.0.1:{port}");
         }
         unreachable!("the last attempt fails above")
+    }
+
+    /// Kills the server and starts it again on the same port, with nothing in it.
+    pub(crate) fn restart_empty(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.child = Self::spawn(self.port, &self.directory, &[]);
+        assert!(self.answers(), "redis-server did not come up again on 127.0.0.1:{}", self.port);
+    }
+
+    fn spawn(port: u16, directory: &std::path::Path, options: &[&str]) -> Child {
+        Command::new("redis-server")
+            .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
+            .args(["--databases", &DATABASES.to_string(), "--enable-debug-command", "yes", "--dir"])
+            .arg(directory)
+            .args(options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("redis-server starts")
     }
 
     fn answers(&mut self) -> bool {

@@ -1,4 +1,4 @@
-//! What a `redis://` URL says. The password never comes out again: neither in `Debug` nor in `Display` nor in an error.
+//! What a `redis://` or `redis+unix://` URL says. The password never comes out again: neither in `Debug` nor in `Display` nor in an error.
 
 use std::fmt;
 
@@ -6,18 +6,26 @@ use url::Url;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where a Redis server is, and who we are there: `redis://[user[:password]@]host[:port][/database]`.
+/// Where a Redis server is, and who we are there: `redis://[user[:password]@]host[:port][/database]`, or
+/// `redis+unix://[user[:password]@]/path/to/socket[?db=database]`. `eviction=accept` connects to a server that may evict locks.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
-    pub(super) host: String,
-    pub(super) port: u16,
+    pub(super) address: Address,
+    pub(super) accept_eviction: bool,
     pub(super) database: u32,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
 }
 
+/// Where a server listens.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Address {
+    Tcp { host: String, port: u16 },
+    Unix { path: String },
+}
+
 impl Config {
-    /// Understands a `redis://` URL.
+    /// Understands a `redis://` or `redis+unix://` URL.
     ///
     /// # Errors
     ///
@@ -25,23 +33,43 @@ impl Config {
     pub fn parse(url: &str) -> Result<Self> {
         let config = |message: String| Error::new(ErrorKind::Config, message);
         let url = Url::parse(url).map_err(|error| config(format!("the redis URL is not understood: {error}")))?;
-        let host = url.host_str().filter(|host| !host.is_empty());
-        let host = host.ok_or_else(|| config("the redis URL names no host; for example redis://127.0.0.1:6379/0".to_owned()))?;
-        let database = match url.path().trim_start_matches('/') {
-            "" => 0,
-            path => {
-                path.parse().map_err(|_| config(format!("{path:?} is not a database number; for example redis://{host}/0")))?
-            }
-        };
-        if let Some((option, _)) = url.query_pairs().next() {
-            return Err(config(format!("redis: has no option {option:?}")));
-        }
         let decoded =
             |text: &str| percent_decoded(text).ok_or_else(|| config("a %-escape in the redis URL is broken".to_owned()));
-        Ok(Self {
+        let number = |text: &str| {
+            text.parse().map_err(|_| config(format!("{text:?} is not a database number; for example redis://127.0.0.1/0")))
+        };
+        let mut database = 0;
+        let address = if url.scheme() == "redis+unix" {
+            let path = decoded(url.path())?;
+            if path.trim_matches('/').is_empty() || url.host_str().is_some_and(|host| !host.is_empty()) {
+                return Err(config("the URL names no socket; for example redis+unix:///run/redis/redis.sock".to_owned()));
+            }
+            Address::Unix { path }
+        } else {
+            let host = url.host_str().filter(|host| !host.is_empty());
+            let host =
+                host.ok_or_else(|| config("the redis URL names no host; for example redis://127.0.0.1:6379/0".to_owned()))?;
+            if let path @ [_, ..] = url.path().trim_start_matches('/').as_bytes() {
+                database = number(&String::from_utf8_lossy(path))?;
+            }
             // The brackets belong to the URL, not to the address.
-            host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
-            port: url.port().unwrap_or(6379),
+            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+            Address::Tcp { host, port: url.port().unwrap_or(6379) }
+        };
+        let mut accept_eviction = false;
+        for (option, value) in url.query_pairs() {
+            match (&*option, &*value) {
+                ("db", value) if url.scheme() == "redis+unix" => database = number(value)?,
+                ("eviction", "accept") => accept_eviction = true,
+                ("eviction", _) => return Err(config("eviction can only be accepted: ?eviction=accept".to_owned())),
+                (option, _) => {
+                    return Err(config(format!("{}: has no option {option:?}; there is eviction=accept", url.scheme())));
+                }
+            }
+        }
+        Ok(Self {
+            address,
+            accept_eviction,
             database,
             user: Some(url.username()).filter(|user| !user.is_empty()).map(decoded).transpose()?,
             password: url.password().map(decoded).transpose()?,
@@ -67,13 +95,13 @@ fn percent_decoded(text: &str) -> Option<String> {
 
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("redis://")?;
-        if let Some(user) = &self.user {
-            write!(f, "{user}@")?;
+        let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+        let database = self.database;
+        match &self.address {
+            Address::Unix { path } => write!(f, "redis+unix://{user}{path}?db={database}"),
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "redis://{user}[{host}]:{port}/{database}"),
+            Address::Tcp { host, port } => write!(f, "redis://{user}{host}:{port}/{database}"),
         }
-        let brackets = if self.host.contains(':') { ("[", "]") } else { ("", "") };
-        write!(f, "{}{}{}", brackets.0, self.host, brackets.1)?;
-        write!(f, ":{}/{}", self.port, self.database)
     }
 }
 
@@ -89,11 +117,20 @@ mod tests {
 
     #[test]
     fn urls_are_understood() {
-        let config = Config::parse("redis://me:p%40ss@db.example:7000/3").unwrap();
-        assert_eq!((config.host.as_str(), config.port, config.database), ("db.example", 7000, 3));
-        assert_eq!((config.user.as_deref(), config.password.as_deref()), (Some("me"), Some("p@ss")));
-        let config = Config::parse("redis://[::1]").unwrap();
-        assert_eq!((config.host.as_str(), config.port, config.database), ("::1", 6379, 0));
+        for (url, shown, user, password) in [
+            ("redis://me:p%40ss@db.example:7000/3", "redis://me@db.example:7000/3", Some("me"), Some("p@ss")),
+            ("redis://[::1]", "redis://[::1]:6379/0", None, None),
+            ("redis://h?eviction=accept", "redis://h:6379/0", None, None),
+            ("redis+unix:///run/redis.sock", "redis+unix:///run/redis.sock?db=0", None, None),
+            ("redis+unix://:pw@/run/my%20redis.sock?db=2", "redis+unix:///run/my redis.sock?db=2", None, Some("pw")),
+        ] {
+            let config = Config::parse(url).unwrap();
+            assert_eq!(
+                (config.to_string().as_str(), config.user.as_deref(), config.password.as_deref()),
+                (shown, user, password)
+            );
+            assert_eq!(config.accept_eviction, url.contains("eviction"));
+        }
     }
 
     #[test]
@@ -106,9 +143,12 @@ mod tests {
             "redis://me:secret@",
             "redis://:sec%zzret@h",
             "redis://me:secret@h?a=1",
+            "redis://me:secret@h?eviction=maybe",
+            "redis+unix://me:secret@host/path",
+            "redis+unix://",
         ] {
             let error = Config::parse(bad).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Config);
+            assert_eq!(error.kind(), ErrorKind::Config, "{bad}");
             assert!(!format!("{error} {error:?}").contains("sec"), "{error:?}");
         }
     }

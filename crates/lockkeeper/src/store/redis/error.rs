@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind};
 /// Server errors after which nothing was done and the same request may pass later.
 const PASSING: [&str; 9] =
     ["OOM", "LOADING", "BUSY", "MISCONF", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"];
-const DENIED: [&str; 3] = ["NOPERM", "NOAUTH", "WRONGPASS"];
+const DENIED: [&str; 4] = ["NOPERM", "NOAUTH", "WRONGPASS", "The user executing the script"];
 
 /// The error of a request that was sent.
 pub(super) fn of_request(error: RedisError) -> Error {

@@ -8,11 +8,13 @@
 mod config;
 mod counts;
 mod error;
+mod gate;
 mod locks;
 mod look;
 mod names;
 mod notify;
 mod script;
+mod self_test;
 mod transport;
 
 use std::sync::Arc;
@@ -28,6 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::Runtime;
 pub use config::Config;
+pub use gate::RedisGate;
 use transport::Transport;
 
 /// A Redis server.
@@ -39,18 +42,23 @@ pub struct RedisStore {
 }
 
 impl RedisStore {
-    /// Connects to a server.
+    /// Connects to a server and looks whether locks can live there.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if it cannot be reached; [`ErrorKind::Denied`] if it refuses the user.
+    /// [`ErrorKind::Unavailable`] if it cannot be reached or is a replica; [`ErrorKind::Denied`] if it refuses the user, or the user
+    /// lacks a right, which is named; [`ErrorKind::Config`] if it is too old or evicts keys.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
         let transport = Transport::new(config, runtime.clone());
-        let ready = Box::pin(transport.ready());
+        let store = Self { transport, fair_unit: Duration::from_secs(300) };
+        let ready = Box::pin(async {
+            store.transport.ready().await?;
+            store.self_test().await
+        });
         crate::runtime::within(Duration::from_secs(10), ready)
             .await
             .unwrap_or_else(|| Err(Error::new(ErrorKind::Unavailable, "redis did not answer within 10s")))?;
-        Ok(Arc::new(Self { transport, fair_unit: Duration::from_secs(300) }))
+        Ok(Arc::new(store))
     }
 }
 

@@ -32,6 +32,10 @@ scripts! {
     LATCH = "latch" with "time" "answers" "names" "kind" "counting";
     RENEW = "renew" with "time";
     INSPECT = "inspect" with "time" "names";
+    SELF_TEST = "self_test" with;
+    FENCE_ENTER = "fence_enter" with;
+    FENCE_ENTER_SHARED = "fence_enter_shared" with;
+    FENCE_CHECK = "fence_check" with;
     FORCE_RELEASE = "force_release" with "time" "answers" "names" "kind" "queue" "readers" "permits";
 }
 

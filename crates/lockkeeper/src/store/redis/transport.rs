@@ -11,7 +11,7 @@ use redis::{
     RedisConnectionInfo, Value,
 };
 
-use super::config::Config;
+use super::config::{Address, Config};
 use super::error;
 use super::notify::{Channels, Listening};
 use super::script::Lua;
@@ -63,6 +63,14 @@ impl Transport {
         })
     }
 
+    pub(super) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
     /// Another connection to the same server.
     pub(super) fn another(&self) -> Arc<Self> {
         Self::new(self.config.clone(), self.runtime.clone())
@@ -103,7 +111,7 @@ impl Transport {
 
     async fn connect(&self) -> Result<Live> {
         let failed = |error| error::of_connecting(error, &self.config);
-        let Config { host, port, database, user, password } = &self.config;
+        let Config { address, database, user, password, .. } = &self.config;
         let mut settings = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(i64::from(*database));
         if let Some(user) = user {
             settings = settings.set_username(user);
@@ -111,7 +119,11 @@ impl Transport {
         if let Some(password) = password {
             settings = settings.set_password(password);
         }
-        let info = ConnectionAddr::Tcp(host.clone(), *port).into_connection_info().map_err(failed)?;
+        let address = match address {
+            Address::Tcp { host, port } => ConnectionAddr::Tcp(host.clone(), *port),
+            Address::Unix { path } => ConnectionAddr::Unix(path.into()),
+        };
+        let info = address.into_connection_info().map_err(failed)?;
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let client = Client::open(info.set_tcp_settings(tcp).set_redis_settings(settings)).map_err(failed)?;
         let channels = Arc::clone(&self.channels);

@@ -1,0 +1,67 @@
+//! A gate in Redis, for resources that live there or beside it.
+
+use std::sync::Arc;
+
+use super::locks::text;
+use super::script::{self, Lua};
+use super::transport::Transport;
+use super::{Config, parsed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::fence::{Gate, Watermark};
+use crate::owner::WireOwner;
+use crate::runtime::Runtime;
+use crate::token::Token;
+
+/// A [gate](crate::fence) in Redis: the last token of a resource at `lockkeeper:fence:{RESOURCE}`, each decision one script.
+///
+/// The check and the write to the resource are two steps unless the resource looks at that key itself: a resource in the same
+/// Redis can do so in its own script or transaction.
+#[derive(Debug)]
+pub struct RedisGate {
+    transport: Arc<Transport>,
+}
+
+impl RedisGate {
+    /// A gate on the server that `config` names; it connects when it is first asked.
+    #[must_use]
+    pub fn new(config: Config, runtime: &Runtime) -> Self {
+        Self { transport: Transport::new(config, runtime.clone()) }
+    }
+
+    /// Asks one script; the decision is the one that every gate makes.
+    async fn ask(
+        &self,
+        script: &Lua,
+        resource: &str,
+        token: Token,
+        decide: impl FnOnce(Watermark) -> Result<()> + Send,
+    ) -> Result<()> {
+        let key = format!("lockkeeper:fence:{{{resource}}}");
+        let arguments = vec![text(token.number()), text(token.owner())];
+        let last: Option<String> = parsed(self.transport.run(script, &[&key], |_| arguments).await?)?;
+        let Some(last) = last else { return Ok(()) };
+        let stale = || Error::new(ErrorKind::Lost, format!("token {token} is refused: {last:?} has entered since"));
+        let last = match last.split_once(' ') {
+            Some((number, owner)) => {
+                let (number, owner) = (number.parse().ok(), owner.parse::<WireOwner>().ok());
+                Some(number.zip(owner).map(|(number, owner)| Token::new(number, owner)).ok_or_else(stale)?)
+            }
+            None => None,
+        };
+        decide(Watermark { last }).and_then(|()| Err(stale()))
+    }
+}
+
+impl Gate for RedisGate {
+    async fn enter(&self, resource: &str, token: Token) -> Result<()> {
+        self.ask(&script::FENCE_ENTER, resource, token, |mut mark| mark.enter(token)).await
+    }
+
+    async fn enter_shared(&self, resource: &str, token: Token) -> Result<()> {
+        self.ask(&script::FENCE_ENTER_SHARED, resource, token, |mark| mark.enter_shared(token)).await
+    }
+
+    async fn check(&self, resource: &str, token: Token) -> Result<()> {
+        self.ask(&script::FENCE_CHECK, resource, token, |mark| mark.check(token)).await
+    }
+}
