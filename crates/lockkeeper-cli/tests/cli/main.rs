@@ -3,6 +3,7 @@
 
 mod redis;
 #[path = "../../../lockkeeper/tests/redis/server.rs"]
+#[allow(dead_code, reason = "the library's tests use more of it")]
 mod server;
 mod util;
 
