@@ -1,7 +1,9 @@
 //! The project's chores: `cargo xtask setup | test | bench | help`. Needs nothing but cargo.
 #![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
 
+mod apt;
 mod bench;
+mod servers;
 mod setup;
 mod steps;
 mod test;
@@ -15,7 +17,9 @@ cargo xtask test STEP...    only these steps
 cargo xtask bench [ARG]...  the benchmarks; arguments go to them
 cargo xtask help            this
 
-LOCKKEEPER_REQUIRE=redis    fail where a test without a Redis server would be skipped";
+LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, redis-6.2, valkey
+LOCKKEEPER_REDIS_62=FILE    the Redis 6.2 server, instead of the one that setup downloads
+LOCKKEEPER_VALKEY=FILE      the Valkey server, instead of the one that setup downloads";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

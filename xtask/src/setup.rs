@@ -1,6 +1,8 @@
 //! `cargo xtask setup`: what the tests need besides cargo.
 
-use crate::steps::{Outcome, Run, find, step};
+use crate::apt;
+use crate::servers::SERVERS;
+use crate::steps::{Outcome, find, step};
 
 const HOW: &str = "install it: apt-get install redis-server, dnf install redis, apk add redis or brew install redis";
 
@@ -11,51 +13,51 @@ pub(crate) fn run() -> Result<(), String> {
 
 /// The step alone.
 pub(crate) fn needed() -> Result<Outcome, String> {
-    redis(requires(&std::env::var("LOCKKEEPER_REQUIRE").unwrap_or_default(), "redis"))
+    let list = std::env::var("LOCKKEEPER_REQUIRE").unwrap_or_default();
+    let mut missing = Vec::new();
+    if !provide("redis", HOW, &list, redis, || apt::install("redis-server"))? {
+        missing.push("redis");
+    }
+    for server in &SERVERS {
+        let how = format!("see that pip can download, or set {} to the path of such a server", server.variable);
+        let found = || server.find().inspect(|file| println!("    {} is {}", server.name, file.display())).is_some();
+        if !provide(server.name, &how, &list, found, || server.download())? {
+            missing.push(server.name);
+        }
+    }
+    Ok(if missing.is_empty() { Outcome::Done } else { Outcome::Skipped(format!("no {}", missing.join(", no "))) })
 }
 
-/// A Redis server, which the tests start and stop themselves.
-fn redis(required: bool) -> Result<Outcome, String> {
+/// Sees to it that a server is there, which the tests start and stop themselves; gives whether it is, and says why not. It is an error
+/// if the list requires one that is not.
+fn provide(
+    name: &str,
+    how: &str,
+    list: &str,
+    found: impl Fn() -> bool,
+    install: impl FnOnce() -> Result<(), String>,
+) -> Result<bool, String> {
     if found() {
-        return Ok(Outcome::Done);
+        return Ok(true);
     }
     let trouble = match install() {
-        Ok(()) if found() => return Ok(Outcome::Done),
-        Ok(()) => "redis-server is not on the PATH".to_owned(),
+        Ok(()) if found() => return Ok(true),
+        Ok(()) => format!("{name} was installed, but is not found"),
         Err(trouble) => trouble,
     };
-    if required {
-        return Err(format!("{trouble}; LOCKKEEPER_REQUIRE asks for redis, so {HOW}"));
+    if requires(list, name) {
+        return Err(format!("{trouble}; LOCKKEEPER_REQUIRE asks for {name}, so {how}"));
     }
-    Ok(Outcome::Skipped(format!("{trouble}, so its tests are skipped; {HOW}")))
+    println!("    {name} is missing ({trouble}), so its tests are skipped; {how}");
+    Ok(false)
 }
 
-fn found() -> bool {
+fn redis() -> bool {
     let server = find("redis-server");
     if let Some(file) = &server {
         println!("    redis-server is {}", file.display());
     }
     server.is_some()
-}
-
-/// Installs the server with apt-get, if we may.
-fn install() -> Result<(), String> {
-    let root = user_is_root();
-    if find("apt-get").is_none() || !(root || Run::new("sudo", &["-n", "true"]).succeeds()) {
-        return Err("redis-server is not installed".to_owned());
-    }
-    println!("    installing redis-server with apt-get");
-    let steps: [&[&str]; 2] = [&["update"], &["install", "-y", "--no-install-recommends", "redis-server"]];
-    for step in steps {
-        let words = [&["DEBIAN_FRONTEND=noninteractive", "apt-get"], step].concat();
-        let installing = if root { Run::new("env", &words) } else { Run::new("sudo", &[&["-n", "env"], &words[..]].concat()) };
-        installing.stream().map_err(|message| format!("redis-server cannot be installed with apt-get: {message}"))?;
-    }
-    Ok(())
-}
-
-fn user_is_root() -> bool {
-    Run::new("sh", &["-c", r#"test "$(id -u)" = 0"#]).succeeds()
 }
 
 /// Whether the list, separated by commas, names `what`.
@@ -72,5 +74,14 @@ mod tests {
         for (list, expected) in [("redis", true), ("mysql, redis", true), ("", false), ("rediss", false), ("mysql", false)] {
             assert_eq!(requires(list, "redis"), expected, "{list:?}");
         }
+    }
+
+    #[test]
+    fn what_is_missing_is_an_error_only_where_it_is_required() {
+        let absent = |list| provide("valkey", "get it", list, || false, || Err("no network".to_owned()));
+        assert_eq!(absent("redis,redis-6.2"), Ok(false));
+        let message = absent("redis,valkey").unwrap_err();
+        assert!(message.contains("no network; LOCKKEEPER_REQUIRE asks for valkey, so get it"), "{message}");
+        assert_eq!(provide("valkey", "get it", "valkey", || true, || Err("not called".to_owned())), Ok(true));
     }
 }

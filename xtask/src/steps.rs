@@ -19,7 +19,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Run {
     program: String,
     arguments: Vec<String>,
-    variables: Vec<(&'static str, &'static str)>,
+    variables: Vec<(&'static str, String)>,
     removed: Vec<&'static str>,
 }
 
@@ -34,8 +34,8 @@ impl Run {
         Self::new("cargo", arguments)
     }
 
-    pub(crate) fn with(mut self, variable: &'static str, value: &'static str) -> Self {
-        self.variables.push((variable, value));
+    pub(crate) fn with(mut self, variable: &'static str, value: impl Into<String>) -> Self {
+        self.variables.push((variable, value.into()));
         self
     }
 
@@ -69,7 +69,11 @@ impl Run {
     fn command(&self) -> Command {
         let program = if self.program == "cargo" { std::env::var_os("CARGO") } else { None };
         let mut command = Command::new(program.unwrap_or_else(|| self.program.clone().into()));
-        command.args(&self.arguments).current_dir(root()).stdin(Stdio::null()).envs(self.variables.iter().copied());
+        command
+            .args(&self.arguments)
+            .current_dir(root())
+            .stdin(Stdio::null())
+            .envs(self.variables.iter().map(|(variable, value)| (variable, value)));
         for variable in &self.removed {
             command.env_remove(variable);
         }
@@ -117,6 +121,12 @@ pub(crate) fn step(
 /// The root of the project.
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the project")
+}
+
+/// Where cargo puts what it builds; absolute.
+pub(crate) fn target() -> PathBuf {
+    let told = std::env::var_os("CARGO_TARGET_DIR").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    told.and_then(|folder| std::path::absolute(folder).ok()).unwrap_or_else(|| root().join("target"))
 }
 
 /// Where a program is, if it is on the PATH.

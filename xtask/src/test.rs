@@ -1,5 +1,6 @@
 //! `cargo xtask test`: everything that must hold before a change goes in, cheap things first.
 
+use crate::servers::SERVERS;
 use crate::setup;
 use crate::steps::{Outcome, Run, find, step};
 
@@ -25,7 +26,7 @@ const STEPS: [Step; 9] = [
     }),
     ("dependencies", "who asks for little gets little", dependencies),
     ("deny", "licences and sources of what we depend on", deny),
-    ("test", "all tests, doc tests included", || all(&[Run::cargo(&["test", "--workspace", "--all-features"])])),
+    ("test", "all tests, doc tests included", tests),
     ("readme", "the first command that a newcomer types", readme),
 ];
 
@@ -80,6 +81,17 @@ fn dependencies() -> Result<Outcome, String> {
 fn intruder<'a>(tree: &str, forbidden: &[&'a str]) -> Option<&'a str> {
     let mut crates = tree.lines().filter_map(|line| line.split_whitespace().next());
     crates.find_map(|name| forbidden.iter().find(|&&bad| bad == name).copied())
+}
+
+/// All tests; they are told where the servers are that are not on the PATH.
+fn tests() -> Result<Outcome, String> {
+    let mut test = Run::cargo(&["test", "--workspace", "--all-features"]);
+    for server in &SERVERS {
+        if let Some(file) = server.find() {
+            test = test.with(server.variable, file.display().to_string());
+        }
+    }
+    all(&[test])
 }
 
 fn deny() -> Result<Outcome, String> {

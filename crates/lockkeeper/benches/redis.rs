@@ -12,17 +12,17 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::Client;
 use redis::aio::MultiplexedConnection;
-use server::Server;
+use server::{Flavour, Server};
 
 const ROUNDS: usize = 5;
 const ROUND: Duration = Duration::from_millis(600);
 
 fn main() {
-    if let Some(why) = Server::missing() {
+    if let Some(why) = Server::missing(Flavour::Redis) {
         println!("skipped: {why}");
         return;
     }
-    let server = Server::start();
+    let server = Server::start(Flavour::Redis);
     let executor = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("an executor");
     executor.block_on(async {
         let client = Client::connect(server.url(0)).await.expect("a server");

@@ -3,7 +3,7 @@
 
 mod redis;
 #[path = "../../../lockkeeper/tests/redis/server.rs"]
-#[allow(dead_code, reason = "shared with the library's tests, which use more of it")]
+#[allow(dead_code, reason = "the library's tests use more of it")]
 mod server;
 mod util;
 

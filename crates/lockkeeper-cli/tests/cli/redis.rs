@@ -10,16 +10,16 @@ use std::time::{Duration, Instant};
 use lockkeeper::blocking::Client;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::server::Server;
+use crate::server::{Flavour, Server};
 use crate::util::{assert_refused, end, run};
 
 /// A server and the URL of a fresh database there. `None`: skipped, and said so.
 fn store(test: &str) -> Option<(Arc<Server>, String)> {
-    if let Some(why) = Server::missing() {
+    if let Some(why) = Server::missing(Flavour::Redis) {
         lockkeeper::conformance::skip(test, &why);
         return None;
     }
-    let server = Server::shared();
+    let server = Server::shared(Flavour::Redis);
     let url = server.fresh_url();
     Some((server, url))
 }

@@ -53,10 +53,38 @@ pub fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&World) 
 ///
 /// # Panics
 ///
-/// If `LOCKKEEPER_REQUIRE` names something that `why` mentions (a comma-separated list, for example `redis`).
+/// If `LOCKKEEPER_REQUIRE` (a comma-separated list, for example `redis,valkey`) names something that `why` mentions as a word of its
+/// own: `redis` is mentioned by `redis: not installed`, but not by `redis-6.2: not installed`.
 pub fn skip(what: &str, why: &str) {
     let required = std::env::var("LOCKKEEPER_REQUIRE").unwrap_or_default();
-    let must = required.split(',').map(str::trim).any(|word| !word.is_empty() && why.contains(word));
+    let must = required.split(',').any(|word| mentions(why, word.trim()));
     assert!(!must, "{what} must not be skipped (LOCKKEEPER_REQUIRE={required}): {why}");
     println!("skipped {what}: {why}");
+}
+
+/// Whether `why` has `wanted` among its words, which are made of ASCII letters, digits, `-` and `.`.
+fn mentions(why: &str, wanted: &str) -> bool {
+    let between = |letter: char| !(letter.is_ascii_alphanumeric() || letter == '-' || letter == '.');
+    !wanted.is_empty() && why.split(between).any(|word| word.trim_end_matches('.') == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mentions;
+
+    #[test]
+    fn what_is_required_is_a_whole_word_of_the_reason() {
+        for (why, wanted, expected) in [
+            ("redis: redis-server does not run", "redis", true),
+            ("there is no redis.", "redis", true),
+            ("redis-6.2: LOCKKEEPER_REDIS_62 is not set", "redis-6.2", true),
+            ("redis-6.2: LOCKKEEPER_REDIS_62 is not set", "redis", false),
+            ("redis-6.2: LOCKKEEPER_REDIS_62 is not set", "6.2", false),
+            ("valkey: LOCKKEEPER_VALKEY is not set", "redis", false),
+            ("valkey: LOCKKEEPER_VALKEY is not set", "valkey", true),
+            ("redis: redis-server does not run", "", false),
+        ] {
+            assert_eq!(mentions(why, wanted), expected, "{wanted:?} in {why:?}");
+        }
+    }
 }

@@ -7,15 +7,15 @@ use lockkeeper::{Client, ErrorKind};
 use redis::Commands;
 
 use crate::proxy::Proxy;
-use crate::server::Server;
+use crate::server::{Flavour, Server};
 
 /// A server, a proxy before it, a client through the proxy, and a plain connection beside it. `None`: skipped, and said so.
 async fn behind_a_proxy(test: &str) -> Option<(Arc<Server>, Proxy, Client, redis::Connection)> {
-    if let Some(why) = Server::missing() {
+    if let Some(why) = Server::missing(Flavour::Redis) {
         lockkeeper::conformance::skip(test, &why);
         return None;
     }
-    let server = Arc::new(Server::start());
+    let server = Arc::new(Server::start(Flavour::Redis));
     let proxy = Proxy::start(server.port).await;
     let client = Client::builder()
         .command_timeout(Duration::from_secs(1))

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use lockkeeper::Client;
 use redis::{Commands, Connection};
 
-use crate::server::Server;
+use crate::server::{Flavour, Server};
 
 /// A client on a fresh database, and a plain connection beside it. `None`: skipped, and said so.
 async fn fresh(test: &str) -> Option<(Arc<Server>, Client, Connection)> {
-    if let Some(why) = Server::missing() {
+    if let Some(why) = Server::missing(Flavour::Redis) {
         lockkeeper::conformance::skip(test, &why);
         return None;
     }
-    let server = Server::shared();
+    let server = Server::shared(Flavour::Redis);
     let url = server.fresh_url();
     let client = Client::connect(&url).await.unwrap();
     Some((server, client, redis::Client::open(url).unwrap().get_connection().unwrap()))

@@ -1,5 +1,6 @@
-//! Redis servers of our own, on loopback and a free port, in a directory that goes with them; stopped by pid.
+//! Redis and Valkey servers of our own, on loopback and a free port, in a directory that goes with them; stopped by pid.
 
+use std::ffi::OsString;
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -7,9 +8,57 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+/// Which server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Flavour {
+    /// The one on the PATH, 7.0 or later.
+    Redis,
+    /// Redis 6.2, the oldest that we know of.
+    Redis62,
+    Valkey,
+}
+
+impl Flavour {
+    pub(crate) const ALL: [Self; 3] = [Self::Redis, Self::Redis62, Self::Valkey];
+
+    /// As `LOCKKEEPER_REQUIRE` calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Redis62 => "redis-6.2",
+            Self::Valkey => "valkey",
+        }
+    }
+
+    /// The environment variable that says where it is; without one it is on the PATH.
+    fn variable(self) -> Option<&'static str> {
+        match self {
+            Self::Redis => None,
+            Self::Redis62 => Some("LOCKKEEPER_REDIS_62"),
+            Self::Valkey => Some("LOCKKEEPER_VALKEY"),
+        }
+    }
+
+    fn program(self) -> Option<OsString> {
+        match self.variable() {
+            None => Some("redis-server".into()),
+            Some(variable) => std::env::var_os(variable).filter(|program| !program.is_empty()),
+        }
+    }
+
+    /// What it takes to have DEBUG; Redis 6.2 has it anyway, and ends at an option that it does not know.
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Redis | Self::Valkey => &["--enable-debug-command", "yes"],
+            Self::Redis62 => &[],
+        }
+    }
+}
+
 /// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
+    flavour: Flavour,
     pub(crate) port: u16,
     child: Child,
     directory: PathBuf,
@@ -19,30 +68,36 @@ pub(crate) struct Server {
 const DATABASES: u32 = 2_000;
 
 impl Server {
-    /// Why there can be no server here, if so.
-    pub(crate) fn missing() -> Option<String> {
-        let found = Command::new("redis-server").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        found.is_err().then(|| "redis-server is not installed; `cargo xtask setup` installs it".to_owned())
+    /// Why there can be no such server here, if so; begins with its [`Flavour::name`].
+    pub(crate) fn missing(flavour: Flavour) -> Option<String> {
+        let name = flavour.name();
+        let Some(program) = flavour.program() else {
+            let variable = flavour.variable().unwrap_or_default();
+            return Some(format!("{name}: {variable} is not set; `cargo xtask setup` and `cargo xtask test` see to it"));
+        };
+        let found = Command::new(&program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let runs = found.is_ok_and(|status| status.success());
+        (!runs).then(|| format!("{name}: \"{}\" does not run; `cargo xtask setup` installs it", program.display()))
     }
 
     /// Starts a server. Tests whose names and keys do not meet share one: see [`Server::shared`].
-    pub(crate) fn start() -> Self {
-        Self::start_with(&[])
+    pub(crate) fn start(flavour: Flavour) -> Self {
+        Self::start_with(flavour, &[])
     }
 
     /// Starts a server with more options than the usual ones.
-    pub(crate) fn start_with(options: &[&str]) -> Self {
+    pub(crate) fn start_with(flavour: Flavour, options: &[&str]) -> Self {
         // The port may be taken between our closing it and the server's opening it: try again.
         for attempt in 0..10 {
             let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
-            let directory = std::env::temp_dir().join(format!("lockkeeper-redis-{}-{port}", std::process::id()));
+            let directory = std::env::temp_dir().join(format!("lockkeeper-{}-{}-{port}", flavour.name(), std::process::id()));
             std::fs::create_dir_all(&directory).expect("a directory for the server");
-            let child = Self::spawn(port, &directory, options);
-            let mut server = Self { port, child, directory, last_database: AtomicU32::new(0) };
+            let child = Self::spawn(flavour, port, &directory, options);
+            let mut server = Self { flavour, port, child, directory, last_database: AtomicU32::new(0) };
             if server.answers() {
                 return server;
             }
-            assert!(attempt < 9, "redis-server did not come up on 127.0.0.1:{port}");
+            assert!(attempt < 9, "{flavour:?} did not come up on 127.0.0.1:{port}");
         }
         unreachable!("the last attempt fails above")
     }
@@ -51,21 +106,22 @@ impl Server {
     pub(crate) fn restart_empty(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.child = Self::spawn(self.port, &self.directory, &[]);
-        assert!(self.answers(), "redis-server did not come up again on 127.0.0.1:{}", self.port);
+        self.child = Self::spawn(self.flavour, self.port, &self.directory, &[]);
+        assert!(self.answers(), "the server did not come up again on 127.0.0.1:{}", self.port);
     }
 
-    fn spawn(port: u16, directory: &std::path::Path, options: &[&str]) -> Child {
-        Command::new("redis-server")
+    fn spawn(flavour: Flavour, port: u16, directory: &std::path::Path, options: &[&str]) -> Child {
+        Command::new(flavour.program().expect("not missing"))
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
-            .args(["--databases", &DATABASES.to_string(), "--enable-debug-command", "yes", "--dir"])
+            .args(["--databases", &DATABASES.to_string(), "--dir"])
             .arg(directory)
+            .args(flavour.options())
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .expect("redis-server starts")
+            .expect("the server starts")
     }
 
     fn answers(&mut self) -> bool {
@@ -82,14 +138,14 @@ impl Server {
         false
     }
 
-    /// The server that the tests of this binary share; it ends with the last of them.
-    pub(crate) fn shared() -> Arc<Self> {
-        static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The server of this flavour that the tests of this binary share; it ends with the last of them.
+    pub(crate) fn shared(flavour: Flavour) -> Arc<Self> {
+        static SHARED: [Mutex<Weak<Server>>; Flavour::ALL.len()] = [const { Mutex::new(Weak::new()) }; Flavour::ALL.len()];
+        let mut shared = SHARED[flavour as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = shared.upgrade() {
             return server;
         }
-        let server = Arc::new(Self::start());
+        let server = Arc::new(Self::start(flavour));
         *shared = Arc::downgrade(&server);
         server
     }

@@ -8,15 +8,15 @@ use lockkeeper::store::redis::{Config, RedisGate};
 use lockkeeper::{Client, ErrorKind};
 use redis::{Commands, Connection};
 
-use crate::server::Server;
+use crate::server::{Flavour, Server};
 
 /// A server of the test's own, and a plain connection to it. `None`: skipped, and said so.
 fn own(test: &str, options: &[&str]) -> Option<(Server, Connection)> {
-    if let Some(why) = Server::missing() {
+    if let Some(why) = Server::missing(Flavour::Redis) {
         lockkeeper::conformance::skip(test, &why);
         return None;
     }
-    let server = Server::start_with(options);
+    let server = Server::start_with(Flavour::Redis, options);
     let eyes = redis::Client::open(server.url(0)).unwrap().get_connection().unwrap();
     Some((server, eyes))
 }
@@ -145,7 +145,7 @@ async fn tokens_grow_across_flush_lost_counter_restart_promotion_and_failback() 
     server.restart_empty();
     tokens.push(token(&url, "m").await);
 
-    let replica = Server::start_with(&["--replicaof", "127.0.0.1", &server.port.to_string()]);
+    let replica = Server::start_with(Flavour::Redis, &["--replicaof", "127.0.0.1", &server.port.to_string()]);
     let mut replica_eyes = redis::Client::open(replica.url(0)).unwrap().get_connection().unwrap();
     let began = std::time::Instant::now();
     while !redis::cmd("INFO").query::<String>(&mut replica_eyes).unwrap().contains("master_link_status:up") {

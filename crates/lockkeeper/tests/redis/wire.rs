@@ -5,23 +5,22 @@ use std::time::Duration;
 use lockkeeper::{Client, ErrorKind};
 use redis::Commands;
 
-use crate::server::Server;
+use crate::server::{Flavour, Server};
 
 /// A client on a fresh database, and a plain connection beside it. `None`: skipped, and said so.
-async fn fresh(test: &str) -> Option<(std::sync::Arc<Server>, Client, redis::Connection)> {
-    if let Some(why) = Server::missing() {
+async fn fresh(flavour: Flavour, test: &str) -> Option<(std::sync::Arc<Server>, Client, redis::Connection)> {
+    if let Some(why) = Server::missing(flavour) {
         lockkeeper::conformance::skip(test, &why);
         return None;
     }
-    let server = Server::shared();
+    let server = Server::shared(flavour);
     let url = server.fresh_url();
     let client = Client::connect(&url).await.unwrap();
     Some((server, client, redis::Client::open(url).unwrap().get_connection().unwrap()))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mutex_is_redissons_hash_with_its_lease() {
-    let Some((_server, client, mut eyes)) = fresh("wire of a mutex").await else { return };
+async fn a_mutex_is_redissons_hash_with_its_lease(flavour: Flavour) {
+    let Some((_server, client, mut eyes)) = fresh(flavour, "wire of a mutex").await else { return };
     for name in ["orders", "{orders}:42"] {
         let guard = client.mutex(name).lock().await.unwrap();
         let fields: Vec<(String, String)> = eyes.hgetall(name).unwrap();
@@ -36,9 +35,8 @@ async fn a_mutex_is_redissons_hash_with_its_lease() {
     assert_eq!(keys, ["lockkeeper:token"], "nothing else is left");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_publishes_on_redissons_channel() {
-    let Some((server, client, _eyes)) = fresh("wire of a release").await else { return };
+async fn a_release_publishes_on_redissons_channel(flavour: Flavour) {
+    let Some((server, client, _eyes)) = fresh(flavour, "wire of a release").await else { return };
     for (name, channel) in [("wire-a", "redisson_lock__channel:{wire-a}"), ("{wire}-b", "redisson_lock__channel:{wire}-b")] {
         let mut listener = redis::Client::open(server.url(0)).unwrap().get_connection().unwrap();
         listener.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -49,9 +47,8 @@ async fn a_release_publishes_on_redissons_channel() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_lock_is_a_typed_error() {
-    let Some((_server, client, mut eyes)) = fresh("foreign keys").await else { return };
+async fn what_is_no_lock_is_a_typed_error(flavour: Flavour) {
+    let Some((_server, client, mut eyes)) = fresh(flavour, "foreign keys").await else { return };
     eyes.set::<_, _, ()>("text", "x").unwrap();
     eyes.hset::<_, _, _, ()>("forever", "somebody", 1).unwrap();
     eyes.hset::<_, _, _, ()>("rw", "mode", "read").unwrap();
@@ -62,9 +59,8 @@ async fn what_is_no_lock_is_a_typed_error() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_grow_although_the_server_forgot_everything() {
-    let Some((_server, client, mut eyes)) = fresh("tokens").await else { return };
+async fn tokens_grow_although_the_server_forgot_everything(flavour: Flavour) {
+    let Some((_server, client, mut eyes)) = fresh(flavour, "tokens").await else { return };
     let before = client.mutex("m").lock().await.unwrap();
     redis::cmd("FLUSHDB").exec(&mut eyes).unwrap();
     let after = client.with_prefix("").mutex("other").lock().await.unwrap();
@@ -73,3 +69,76 @@ async fn tokens_grow_although_the_server_forgot_everything() {
     let again = client.mutex("third").lock().await.expect("scripts are sent again");
     assert!(again.token().number() > after.token().number());
 }
+
+async fn the_server_is_the_one_we_mean(flavour: Flavour) {
+    let Some((_server, _client, mut eyes)) = fresh(flavour, "version").await else { return };
+    let info: String = redis::cmd("INFO").arg("server").query(&mut eyes).unwrap();
+    let valkey = info.lines().find_map(|line| line.strip_prefix("valkey_version:"));
+    let version = valkey.or_else(|| info.lines().find_map(|line| line.strip_prefix("redis_version:"))).expect("a version");
+    let (is_valkey, old) = (valkey.is_some(), version.starts_with("6.2."));
+    assert_eq!((is_valkey, old), (matches!(flavour, Flavour::Valkey), matches!(flavour, Flavour::Redis62)), "{version}");
+}
+
+async fn what_the_server_refuses_inside_a_script_is_a_typed_error(flavour: Flavour) {
+    if let Some(why) = Server::missing(flavour) {
+        lockkeeper::conformance::skip("refusals", &why);
+        return;
+    }
+    // Its settings change, so nobody shares it.
+    let server = Server::start(flavour);
+    let mut eyes = redis::Client::open(server.url(0)).unwrap().get_connection().unwrap();
+    let mut tell = |line: &str| {
+        let mut words = line.split(' ');
+        redis::cmd(words.next().unwrap()).arg(words.collect::<Vec<_>>()).exec(&mut eyes).unwrap();
+    };
+    let refusal = async |client: &Client| {
+        let error = client.mutex("m").lock().wait(Duration::from_millis(200)).await.unwrap_err();
+        (error.kind(), error.to_string())
+    };
+    tell("ACL SETUSER limited on >secret ~* &* +@all -hincrby -hset -pexpire");
+    let limited = Client::connect(format!("redis://limited:secret@127.0.0.1:{}", server.port)).await.unwrap();
+    let (kind, text) = refusal(&limited).await;
+    assert_eq!(kind, ErrorKind::Denied, "{text}");
+    let client = Client::connect(server.url(0)).await.unwrap();
+    let refusals = [
+        ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0"),
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE"),
+    ];
+    // Redis 6.2 does not ask for replicas inside a script.
+    for (refuse, allow) in refusals.into_iter().skip(usize::from(matches!(flavour, Flavour::Redis62))) {
+        tell(refuse);
+        let (kind, text) = refusal(&client).await;
+        assert_eq!(kind, ErrorKind::Unavailable, "{refuse}: {text}");
+        tell(allow);
+        client.mutex("m").lock().await.unwrap().release().await.unwrap();
+    }
+}
+
+/// Makes one test of each of these for each server.
+macro_rules! on_each_server {
+    ($($test:ident),* $(,)?) => {
+        on_each_server!(on_redis Redis: $($test)*);
+        on_each_server!(on_redis_6_2 Redis62: $($test)*);
+        on_each_server!(on_valkey Valkey: $($test)*);
+    };
+    ($server:ident $flavour:ident: $($test:ident)*) => {
+        mod $server {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $test() {
+                    super::$test(crate::server::Flavour::$flavour).await;
+                }
+            )*
+        }
+    };
+}
+
+on_each_server!(
+    the_server_is_the_one_we_mean,
+    what_the_server_refuses_inside_a_script_is_a_typed_error,
+    a_mutex_is_redissons_hash_with_its_lease,
+    a_release_publishes_on_redissons_channel,
+    what_is_no_lock_is_a_typed_error,
+    tokens_grow_although_the_server_forgot_everything,
+);

@@ -7,7 +7,8 @@ use crate::error::{Error, ErrorKind};
 /// Server errors after which nothing was done and the same request may pass later.
 const PASSING: [&str; 9] =
     ["OOM", "LOADING", "BUSY", "MISCONF", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"];
-const DENIED: [&str; 4] = ["NOPERM", "NOAUTH", "WRONGPASS", "The user executing the script"];
+/// The last two are texts: of a refusal inside a script, which has no code of its own; since 7.0, and before.
+const DENIED: [&str; 5] = ["NOPERM", "NOAUTH", "WRONGPASS", "ACL failure in script", "The user executing the script can't"];
 
 /// The error of a request that was sent.
 pub(super) fn of_request(error: RedisError) -> Error {
