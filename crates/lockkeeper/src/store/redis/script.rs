@@ -10,6 +10,9 @@ pub(super) struct Lua(LazyLock<Script>, &'static str);
 macro_rules! scripts {
     ($($name:ident = $file:literal;)*) => {
         $(pub(super) static $name: Lua = Lua(LazyLock::new(|| Script::new(include_str!($file))), include_str!($file));)*
+
+        /// All of them.
+        pub(super) static ALL: &[&Lua] = &[$(&$name),*];
     };
 }
 
@@ -22,6 +25,13 @@ scripts! {
 }
 
 impl Lua {
+    /// Leaves the script with the server.
+    pub(super) fn load(&self) -> Cmd {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(self.1);
+        load
+    }
+
     /// The call by hash.
     pub(super) fn by_hash(&self, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
         call("EVALSHA", self.0.get_hash(), keys, arguments)
