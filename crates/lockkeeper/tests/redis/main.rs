@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 mod faults;
+mod network;
 mod proxy;
 mod server;
 mod wire;
