@@ -22,18 +22,22 @@ pub(super) async fn keep(core: Arc<Core>) {
     let mut announce_at = Instant::default();
     loop {
         let now = core.runtime.now();
-        let (due, mut next) = core.registry().round(now);
+        let (due, mut next, holds) = {
+            let mut registry = core.registry();
+            let (due, next) = registry.round(now);
+            (due, next, !registry.is_empty())
+        };
+        // Told only by those who hold something, and at once: people see who it is, and the lane is connected before a renewal is due.
+        if announce_at <= now && holds {
+            announce_at = now.plus(CARD_TTL / 3);
+            let (core, lane, card) = (Arc::clone(&core), Arc::clone(&lane), card.clone());
+            runtime::spawn(async move {
+                if let Err(error) = core.call(core.settings.command_timeout, lane.announce(card, CARD_TTL)).await {
+                    tracing::debug!(%error, "could not tell the store who we are");
+                }
+            });
+        }
         if !due.is_empty() {
-            // Told only by those who hold something.
-            if announce_at <= now {
-                announce_at = now.plus(CARD_TTL / 3);
-                let (core, lane, card) = (Arc::clone(&core), Arc::clone(&lane), card.clone());
-                runtime::spawn(async move {
-                    if let Err(error) = core.call(core.settings.command_timeout, lane.announce(card, CARD_TTL)).await {
-                        tracing::debug!(%error, "could not tell the store who we are");
-                    }
-                });
-            }
             next = next.min(attend(&core, &lane, due, now));
         }
         let undos = std::mem::take(&mut *lock(&core.undos));

@@ -104,6 +104,11 @@ impl Registry {
         (due, next)
     }
 
+    /// Whether nothing is registered.
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.entries.len()
+    }
+
     /// All that are registered.
     pub(super) fn holds(&self) -> Vec<Arc<Hold>> {
         self.entries.iter().flatten().filter_map(|entry| entry.hold.upgrade()).collect()

@@ -4,6 +4,7 @@
 mod faults;
 mod harness;
 mod layout;
+mod network;
 mod proxy;
 mod server;
 mod standing;

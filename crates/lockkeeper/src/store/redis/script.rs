@@ -13,6 +13,9 @@ macro_rules! scripts {
             let text = concat!($(include_str!(concat!("scripts/lib/", $lib, ".lua")),)* include_str!(concat!("scripts/", $file, ".lua")));
             (Script::new(text).get_hash().to_owned(), text)
         }));)*
+
+        /// All of them.
+        pub(super) static ALL: &[&Lua] = &[$(&$name),*];
     };
 }
 
@@ -40,6 +43,13 @@ scripts! {
 }
 
 impl Lua {
+    /// Leaves the script with the server.
+    pub(super) fn load(&self) -> Cmd {
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(self.0.1);
+        load
+    }
+
     /// The call by hash.
     pub(super) fn by_hash(&self, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
         call("EVALSHA", &self.0.0, keys, arguments)

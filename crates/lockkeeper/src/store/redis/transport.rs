@@ -14,7 +14,7 @@ use redis::{
 use super::config::{Address, Config};
 use super::error;
 use super::notify::{Channels, Listening};
-use super::script::Lua;
+use super::script::{self, Lua};
 use crate::backend::Ringer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant, Runtime};
@@ -139,7 +139,7 @@ impl Transport {
         let options =
             AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None).set_push_sender(pushed);
         let mut connection = client.get_multiplexed_async_connection_with_config(&options).await.map_err(failed)?;
-        let time: (i128, i128) = redis::cmd("TIME").query_async(&mut connection).await.map_err(failed)?;
+        let time = Self::greet(&mut connection).await.map_err(failed)?;
         let now = self.runtime.now();
         let channels = self.channels.start_over();
         // In one request: one by one, many would take longer than anybody waits.
@@ -155,6 +155,20 @@ impl Transport {
             heard: Arc::new(AtomicU64::new(now.as_nanos())),
             silent: Arc::default(),
         })
+    }
+
+    /// The server's time, in s and µs. On the way it is given the scripts, so that the first use of each takes one round trip, not two.
+    async fn greet(connection: &mut MultiplexedConnection) -> redis::RedisResult<(i128, i128)> {
+        let mut greeting = redis::pipe();
+        for script in script::ALL {
+            // A user who may not leave scripts here can still send them in full.
+            greeting.add_command(script.load()).ignore();
+        }
+        // Last, so that it is as fresh as can be when it comes.
+        greeting.cmd("TIME").ignore_errors();
+        let answers: Vec<redis::RedisResult<(i128, i128)>> = greeting.query_async(connection).await?;
+        let nothing = || Err((redis::ErrorKind::UnexpectedReturnType, "no answer to TIME").into());
+        answers.into_iter().next().unwrap_or_else(nothing)
     }
 
     /// Runs a script. `arguments` is made for the connection that carries it: it may translate a time to the server's clock.
