@@ -176,9 +176,9 @@ async fn many_channels_do_not_keep_a_connection_from_being_made_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_keeper_on_a_slow_network_is_connected_before_the_first_renewal_is_due() {
+async fn a_keeper_on_a_slow_network_renews_in_time_although_it_has_to_connect_first() {
     let Some(network) = Network::new("slow keeper").await else { return };
-    // Connecting takes two answers and renewing one; begun after a third of the lease, all would come too late.
+    // Connecting takes two answers and renewing one: half of the lease.
     network.proxy.delay_answers(ms(330));
     let client = network.client(Client::builder().lease(ms(2_000))).await;
     let guard = client.mutex("m").lock().await.unwrap();
