@@ -1,7 +1,8 @@
-//! The Redis store against a real server: the contract, the wire, and faults on the wire.
+//! The Redis store against a real server: the contract, the model, the wire, and faults on the wire.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 mod faults;
+mod model;
 mod proxy;
 mod server;
 mod wire;
