@@ -1,9 +1,10 @@
-//! The Redis store against real servers: the contract, the wire, and faults on the wire.
+//! The Redis store against real servers: the contract, the model, the wire, and faults on the wire.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 mod faults;
 mod harness;
 mod layout;
+mod model;
 mod network;
 mod proxy;
 mod server;

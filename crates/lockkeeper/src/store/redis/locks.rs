@@ -145,6 +145,9 @@ pub(super) fn refusal(numbers: &[i64], name: &Name, wanted: Kind) -> Error {
             ErrorKind::InvalidArgument,
             format!("the semaphore {name:?} has {size} permits in all; ask for {size}, or resize it"),
         ),
+        [-5, size] => {
+            Error::new(ErrorKind::InvalidArgument, format!("cannot take so many permits of {name:?}; take 1 to {size}"))
+        }
         [-4, number] => {
             Error::new(ErrorKind::InvalidArgument, format!("the permits would become {number}, more than are counted"))
         }

@@ -42,6 +42,9 @@ impl RedisStore {
             return Ok(Some(found));
         }
         let fields: Vec<String> = value.iter().step_by(2).map(|field| String::from_utf8_lossy(field).into_owned()).collect();
+        // A mark that ended stays until somebody looks.
+        let mut writers = writers;
+        writers.retain(|(_, _, left)| *left > 0);
         let is_rwlock = fields.iter().any(|field| field == "mode") || !writers.is_empty();
         found.kind = if is_rwlock { Kind::RwLock } else { Kind::Mutex };
         if kind == "hash" && left < 0 || kind != "hash" && kind != "none" {
@@ -67,7 +70,6 @@ impl RedisStore {
             Some(Waiting { owner, claim, place_left: Some(Duration::from_millis(left)) })
         };
         found.queue = places.into_iter().filter_map(|(owner, left)| waiting(owner, Claim::Fair, left)).collect();
-        let mut writers = writers;
         writers.sort_by_key(|(_, since, _)| *since);
         found.queue.extend(writers.into_iter().filter_map(|(owner, _, left)| waiting(owner, Claim::Write, left)));
         Ok(Some(found).filter(|found| !found.holders.is_empty() || !found.queue.is_empty()))

@@ -21,13 +21,13 @@ macro_rules! scripts {
 
 scripts! {
     MUTEX_ACQUIRE = "mutex_acquire" with "time" "answers" "token" "names" "kind" "hash";
-    MUTEX_RELEASE = "mutex_release" with "time" "answers" "token" "names" "kind" "hash";
+    MUTEX_RELEASE = "mutex_release" with "time" "answers" "token" "names" "kind" "hash" "taken";
     FAIR_ACQUIRE = "fair_acquire" with "time" "answers" "token" "names" "kind" "hash" "queue";
-    FAIR_RELEASE = "fair_release" with "time" "names" "queue";
+    FAIR_RELEASE = "fair_release" with "time" "names" "queue" "taken";
     READ_ACQUIRE = "read_acquire" with "time" "answers" "token" "names" "kind" "readers";
-    READ_RELEASE = "read_release" with "names" "readers";
+    READ_RELEASE = "read_release" with "names" "readers" "taken";
     WRITE_ACQUIRE = "write_acquire" with "time" "answers" "token" "names" "kind" "readers";
-    WRITE_RELEASE = "write_release" with "names" "readers";
+    WRITE_RELEASE = "write_release" with "names" "readers" "taken";
     PERMITS_ACQUIRE = "permits_acquire" with "time" "answers" "names" "kind" "permits";
     PERMITS_RELEASE = "permits_release" with "time" "names" "permits";
     PERMITS_SIZE = "permits_size" with "time" "answers" "names" "kind" "permits" "counting";

@@ -27,26 +27,23 @@ if not held and (not head or head == owner) then
   redis.call('PEXPIRE', KEYS[1], lease)
   return {GRANTED, next_token(tonumber(ARGV[4]))}
 end
-local ahead = -1
 if held then
   local answer = held_by_others(-1)
   if answer[1] ~= BUSY then
     return answer
   end
 end
-if place > 0 then
-  local index = redis.call('LPOS', queue, owner)
-  if index and tonumber(redis.call('ZSCORE', scores, owner) or 0) - index * unit <= millis then
-    -- Not heard of for too long: it begins anew.
-    leave(index, owner, unit)
-    index = false
-  end
-  if not index then
-    index = redis.call('RPUSH', queue, owner) - 1
-  end
-  redis.call('ZADD', scores, millis + place + index * unit, owner)
-  ahead = index
+local index = redis.call('LPOS', queue, owner)
+if index and tonumber(redis.call('ZSCORE', scores, owner) or 0) - index * unit <= millis then
+  -- Not heard of for too long: it begins anew.
+  leave(index, owner, unit)
+  index = false
 end
+if place > 0 then
+  index = index or redis.call('RPUSH', queue, owner) - 1
+  redis.call('ZADD', scores, 'GT', millis + place + index * unit, owner)
+end
+local ahead = index or -1
 if held then
   return {BUSY, redis.call('PTTL', KEYS[1]), ahead}
 end

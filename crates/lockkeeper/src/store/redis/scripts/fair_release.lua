@@ -5,7 +5,7 @@
 -- ARGV: owner, channel, unit in ms
 -- Reply: {1 released or 0 not held}
 
-local held = redis.call('HDEL', KEYS[1], ARGV[1])
+local held = taken(ARGV[1])
 local unit = tonumber(ARGV[3])
 local index = redis.call('LPOS', queue, ARGV[1])
 if index then

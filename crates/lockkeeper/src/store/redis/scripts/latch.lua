@@ -14,8 +14,10 @@ local before = tonumber(redis.call('GET', KEYS[1]) or 0)
 local after, what = before, ARGV[4]
 if what == 'init' and before == 0 then
   after = tonumber(ARGV[5])
-  redis.call('SET', KEYS[1], after)
-  redis.pcall('PUBLISH', channel, '1')
+  if after > 0 then
+    redis.call('SET', KEYS[1], after)
+    redis.pcall('PUBLISH', channel, '1')
+  end
 elseif what == 'down' and before > 0 then
   after = redis.call('DECR', KEYS[1])
 elseif what == 'remove' then

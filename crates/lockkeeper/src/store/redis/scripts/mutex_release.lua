@@ -6,16 +6,21 @@
 -- ARGV: owner, channel; of the successor: owner, lease in ms, latest time in µs, smallest token
 -- Reply: {1 released or 0 not held, then of the successor as lib/answers}
 
-local held = redis.call('HDEL', KEYS[1], ARGV[1])
+local held = taken(ARGV[1])
 local next = {}
 if ARGV[3] and micros > tonumber(ARGV[5]) then
   next = {LATE}
-elseif ARGV[3] and (redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HEXISTS', KEYS[1], ARGV[3]) == 1) then
-  redis.call('HSET', KEYS[1], ARGV[3], 1)
-  redis.call('PEXPIRE', KEYS[1], math.max(tonumber(ARGV[4]), redis.call('PTTL', KEYS[1])))
-  return {held, GRANTED, next_token(tonumber(ARGV[6]))}
 elseif ARGV[3] then
-  next = held_by_others(-1)
+  local has = redis.pcall('HEXISTS', KEYS[1], ARGV[3])
+  if type(has) == 'table' then
+    next = refused()
+  elseif has == 1 or redis.call('EXISTS', KEYS[1]) == 0 then
+    redis.call('HSET', KEYS[1], ARGV[3], 1)
+    redis.call('PEXPIRE', KEYS[1], math.max(tonumber(ARGV[4]), redis.call('PTTL', KEYS[1])))
+    return {held, GRANTED, next_token(tonumber(ARGV[6]))}
+  else
+    next = held_by_others(-1)
+  end
 end
 if held == 1 and redis.call('EXISTS', KEYS[1]) == 0 then
   redis.pcall('PUBLISH', ARGV[2], '0')

@@ -4,7 +4,7 @@
 -- permits whose lease ended are given out again; never more are out than there are.
 --
 -- ARGV: lease in ms, latest time in µs, how many there are in all, the ids of the permits …
--- Reply: lib/answers; WRONG_SIZE with how many there are in all
+-- Reply: lib/answers; WRONG_SIZE with how many there are in all; WRONG_COUNT with how many may be taken
 
 if micros > tonumber(ARGV[2]) then
   return {LATE}
@@ -12,8 +12,11 @@ end
 if not is_number('semaphore') then
   return refused()
 end
-local free, ends, total = reclaim(), millis + tonumber(ARGV[1]), tonumber(ARGV[3])
-local take = #ARGV - 3
+local total, take = tonumber(ARGV[3]), #ARGV - 3
+if take < 1 or take > total then
+  return {WRONG_COUNT, total}
+end
+local free, ends = reclaim(), millis + tonumber(ARGV[1])
 if not free then
   free = total
   redis.call('SET', KEYS[1], free)

@@ -6,7 +6,7 @@
 -- Reply: {1 released or 0 not held}
 
 local held = redis.call('DEL', hold_key(ARGV[1], 1))
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then
+if taken(ARGV[1]) == 0 then
   return {0}
 end
 if redis.call('HGET', KEYS[1], 'mode') == 'read' then

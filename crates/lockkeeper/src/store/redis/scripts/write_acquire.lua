@@ -21,9 +21,13 @@ elseif mode then
   local left = mode == 'read' and longest_read() or redis.call('PTTL', KEYS[1])
   if left > 0 then
     if place > 0 then
-      local since = string.match(redis.call('HGET', pending, owner) or '', '^%d+') or ARGV[5]
-      redis.call('HSET', pending, owner, since .. ' ' .. string.format('%.0f', millis + place))
-      redis.call('PEXPIRE', pending, place)
+      local since, ends = string.match(redis.call('HGET', pending, owner) or '', '^(%d+) (%d+)$')
+      if not since or tonumber(ends) <= millis then
+        since, ends = ARGV[5], 0
+      end
+      redis.call('HSET', pending, owner, since .. ' ' .. string.format('%.0f', math.max(ends, millis + place)))
+      -- Others may wait for longer.
+      redis.call('PEXPIRE', pending, math.max(place, redis.call('PTTL', pending)))
     end
     return {BUSY, left, -1}
   end

@@ -7,7 +7,7 @@
 -- Reply: {1 released or 0 not held}
 
 local waited = redis.call('HDEL', 'lockkeeper:pending:' .. tagged, ARGV[1])
-local held = redis.call('HDEL', KEYS[1], ARGV[1] .. ':write')
+local held = taken(ARGV[1] .. ':write')
 if held == 1 then
   local longest = longest_read()
   if longest > 0 then
