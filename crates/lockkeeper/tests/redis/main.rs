@@ -1,6 +1,7 @@
 //! The Redis store against real servers: the contract, the model, the wire, and faults on the wire.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+mod cost;
 mod faults;
 mod harness;
 mod layout;
