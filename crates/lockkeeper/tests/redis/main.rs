@@ -7,6 +7,7 @@ mod harness;
 mod layout;
 mod model;
 mod network;
+mod outage;
 mod proxy;
 mod server;
 mod standing;

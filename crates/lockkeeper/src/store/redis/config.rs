@@ -7,7 +7,7 @@ use url::Url;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where a Redis server is, and who we are there: `redis://[user[:password]@]host[:port][/database]`, or
-/// `redis+unix://[user[:password]@]/path/to/socket[?db=database]`. `eviction=accept` connects to a server that may evict locks.
+/// `redis+unix://[user[:password]@localhost]/path/to/socket[?db=database]`. `eviction=accept` connects to a server that may evict locks.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
     pub(super) address: Address,
@@ -41,7 +41,7 @@ impl Config {
         let mut database = 0;
         let address = if url.scheme() == "redis+unix" {
             let path = decoded(url.path())?;
-            if path.trim_matches('/').is_empty() || url.host_str().is_some_and(|host| !host.is_empty()) {
+            if path.trim_matches('/').is_empty() || url.host_str().is_some_and(|host| !matches!(host, "" | "localhost")) {
                 return Err(config("the URL names no socket; for example redis+unix:///run/redis/redis.sock".to_owned()));
             }
             Address::Unix { path }
@@ -98,7 +98,10 @@ impl fmt::Display for Config {
         let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
         let database = self.database;
         match &self.address {
-            Address::Unix { path } => write!(f, "redis+unix://{user}{path}?db={database}"),
+            Address::Unix { path } => {
+                let at = if user.is_empty() { "" } else { "localhost" };
+                write!(f, "redis+unix://{user}{at}{path}?db={database}")
+            }
             Address::Tcp { host, port } if host.contains(':') => write!(f, "redis://{user}[{host}]:{port}/{database}"),
             Address::Tcp { host, port } => write!(f, "redis://{user}{host}:{port}/{database}"),
         }
@@ -122,7 +125,7 @@ mod tests {
             ("redis://[::1]", "redis://[::1]:6379/0", None, None),
             ("redis://h?eviction=accept", "redis://h:6379/0", None, None),
             ("redis+unix:///run/redis.sock", "redis+unix:///run/redis.sock?db=0", None, None),
-            ("redis+unix://:pw@/run/my%20redis.sock?db=2", "redis+unix:///run/my redis.sock?db=2", None, Some("pw")),
+            ("redis+unix://:pw@localhost/run/my%20redis.sock?db=2", "redis+unix:///run/my redis.sock?db=2", None, Some("pw")),
         ] {
             let config = Config::parse(url).unwrap();
             assert_eq!(
