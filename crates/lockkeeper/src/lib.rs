@@ -52,6 +52,11 @@ pub use sync::{
 };
 pub use token::Token;
 
+/// The code of the page on Redis, compiled by the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/backends/redis.md")]
+pub struct RedisPage;
+
 /// The README's code, compiled and run by the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

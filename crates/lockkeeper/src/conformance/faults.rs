@@ -1,11 +1,10 @@
 //! Trouble between the client and the store: lost requests, lost answers, refusals. Each call ends rightly, and nothing is left.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::World;
 use super::any::{How, take, try_take};
+use super::mutex::count_under;
 use crate::backend::Claim;
 use crate::error::ErrorKind;
 use crate::layer::{Fault, Faulty};
@@ -199,7 +198,6 @@ pub async fn a_hand_over_without_an_answer_is_one_hold(world: &World) {
 
 /// P1: with every sort of trouble at once no update is lost, and everybody has its turns.
 pub async fn a_storm_of_faults_loses_no_update(world: &World) {
-    let counter = Arc::new(AtomicUsize::new(0));
     for round in 0..40 {
         for (number, which) in [Faulty::Acquire, Faulty::Release, Faulty::Renew, Faulty::Watch].into_iter().enumerate() {
             let fault =
@@ -210,25 +208,5 @@ pub async fn a_storm_of_faults_loses_no_update(world: &World) {
             world.chaos().next(which, if silent && round % 10 != 0 { Fault::Pass } else { fault });
         }
     }
-    let mut tasks = Vec::new();
-    for client in [world.client(), world.client()] {
-        for _ in 0..4 {
-            let (client, counter) = (client.clone(), Arc::clone(&counter));
-            tasks.push(world.spawn(async move {
-                for _ in 0..4 {
-                    let guard = Mutex::new(&client, "m").lock().await.unwrap();
-                    let seen = counter.load(Ordering::Relaxed);
-                    for _ in 0..3 {
-                        tokio::task::yield_now().await;
-                    }
-                    counter.store(seen + 1, Ordering::Relaxed);
-                    guard.release().await.unwrap();
-                }
-            }));
-        }
-    }
-    for task in tasks {
-        task.await.unwrap();
-    }
-    assert_eq!(counter.load(Ordering::Relaxed), 2 * 4 * 4);
+    count_under(world, |client| Mutex::new(client, "m"), 2, 4, 4).await;
 }

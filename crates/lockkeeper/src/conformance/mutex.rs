@@ -8,6 +8,7 @@ use super::World;
 use crate::backend::Claim;
 use crate::error::ErrorKind;
 use crate::layer::{Fault, Faulty};
+use crate::session::Session;
 use crate::sync::Mutex;
 
 /// Longer than any case lasts.
@@ -41,14 +42,19 @@ pub async fn wakes_a_waiter_when_released(world: &World) {
 
 /// P1: a read-modify-write that nothing else protects loses no update, with many tasks of several clients.
 pub async fn loses_no_update_of_what_it_protects(world: &World) {
+    count_under(world, |client| Mutex::new(client, "m"), 3, 6, 5).await;
+}
+
+/// Lets tasks of several clients add to a number that only the mutex protects, and sees that none of it is lost.
+pub(super) async fn count_under(world: &World, mutex: fn(&Session) -> Mutex, clients: usize, tasks: usize, turns: usize) {
     let counter = Arc::new(AtomicUsize::new(0));
-    let mut tasks = Vec::new();
-    for client in [world.client(), world.client(), world.client()] {
-        for _ in 0..6 {
-            let (client, counter) = (client.clone(), Arc::clone(&counter));
-            tasks.push(world.spawn(async move {
-                for _ in 0..5 {
-                    let guard = Mutex::new(&client, "m").lock().await.unwrap();
+    let mut running = Vec::new();
+    for client in (0..clients).map(|_| world.client()) {
+        for _ in 0..tasks {
+            let (mutex, counter) = (mutex(&client), Arc::clone(&counter));
+            running.push(world.spawn(async move {
+                for _ in 0..turns {
+                    let guard = mutex.lock().await.unwrap();
                     let seen = counter.load(Ordering::Relaxed);
                     for _ in 0..3 {
                         tokio::task::yield_now().await;
@@ -59,10 +65,10 @@ pub async fn loses_no_update_of_what_it_protects(world: &World) {
             }));
         }
     }
-    for task in tasks {
+    for task in running {
         task.await.unwrap();
     }
-    assert_eq!(counter.load(Ordering::Relaxed), 3 * 6 * 5);
+    assert_eq!(counter.load(Ordering::Relaxed), clients * tasks * turns);
 }
 
 /// The tasks of one process are served in the order in which they came.
