@@ -21,12 +21,13 @@ pub(crate) struct Run {
     arguments: Vec<String>,
     variables: Vec<(&'static str, String)>,
     removed: Vec<&'static str>,
+    limit: Option<Duration>,
 }
 
 impl Run {
     pub(crate) fn new(program: &str, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
-        Self { program: program.to_owned(), arguments, variables: Vec::new(), removed: Vec::new() }
+        Self { program: program.to_owned(), arguments, variables: Vec::new(), removed: Vec::new(), limit: None }
     }
 
     /// The cargo that runs us.
@@ -44,10 +45,29 @@ impl Run {
         self
     }
 
+    /// It is ended, with all that it started, when it takes longer: a test that hangs is a failure, not a wait.
+    pub(crate) fn within(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
     /// Runs it; its output goes to ours.
     pub(crate) fn stream(&self) -> Result<(), String> {
         println!("    {self}");
-        let status = self.command().status().map_err(|error| self.not_started(&error))?;
+        let mut child = self.command().spawn().map_err(|error| self.not_started(&error))?;
+        let began = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().map_err(|error| self.not_started(&error))? {
+                break status;
+            }
+            if let Some(limit) = self.limit.filter(|&limit| began.elapsed() > limit) {
+                end(child.id());
+                // It was killed; only its status is left to collect.
+                let _ = child.wait();
+                return Err(format!("it did not end within {limit:?}; what hangs stands above; repeat it with: {self}"));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
         if status.success() { Ok(()) } else { Err(format!("it ended with {status}; repeat it with: {self}")) }
     }
 
@@ -83,6 +103,19 @@ impl Run {
     fn not_started(&self, error: &std::io::Error) -> String {
         format!("{} cannot be started: {error}; install it, or put it on the PATH", self.program)
     }
+}
+
+/// Kills a process and all its descendants. They share our process group, so that a terminal's Ctrl-C reaches them.
+fn end(pid: u32) {
+    let mut all = vec![pid.to_string()];
+    let mut seen = 0;
+    while let Some(parent) = all.get(seen).cloned() {
+        let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+        all.extend(children.split_whitespace().map(str::to_owned));
+        seen += 1;
+    }
+    let words: Vec<&str> = ["-KILL"].into_iter().chain(all.iter().map(String::as_str)).collect();
+    Run::new("kill", &words).succeeds();
 }
 
 /// As it can be pasted into a shell.
@@ -151,6 +184,21 @@ mod tests {
         let failed = step("fmt", "always fails", || Run::new("sh", &["-c", "exit 3"]).stream().map(|()| Outcome::Done));
         let message = failed.unwrap_err();
         assert!(message.contains("step fmt failed") && message.contains("repeat it with: sh -c 'exit 3'"), "{message}");
+    }
+
+    #[test]
+    fn what_hangs_is_ended_with_all_that_it_started() {
+        let began = Instant::now();
+        let hanging = Run::new("sh", &["-c", "sleep 60 & echo $! >\"$PLACE\"; wait"]);
+        let place = std::env::temp_dir().join(format!("xtask-hanging-{}", std::process::id()));
+        let message = hanging.with("PLACE", place.display().to_string()).within(Duration::from_secs(1)).stream().unwrap_err();
+        assert!(message.contains("did not end within 1s"), "{message}");
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        let sleeper = std::fs::read_to_string(&place).unwrap();
+        std::fs::remove_file(&place).unwrap();
+        assert!(
+            !Run::new("sh", &["-c", &format!("kill -0 {} && ! grep -q ^State:.Z /proc/{0}/status", sleeper.trim())]).succeeds()
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change goes in, cheap things first.
 
+use std::time::Duration;
+
 use crate::servers::SERVERS;
 use crate::setup;
 use crate::steps::{Outcome, Run, find, step};
@@ -33,6 +35,9 @@ const STEPS: [Step; 9] = [
 /// What the library must not depend on without features, and with all of them.
 const NOT_WITHOUT_FEATURES: &[&str] = &["redis", "clap", "axum", "hyper", "rusqlite", "mysql_async", "zookeeper-client", "url"];
 const NEVER: &[&str] = &["clap", "axum", "hyper"];
+
+/// What all tests may take, building them included.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// Runs the steps with these names, or all of them; stops at the first that fails.
 pub(crate) fn run(names: &[String]) -> Result<(), String> {
@@ -85,7 +90,7 @@ fn intruder<'a>(tree: &str, forbidden: &[&'a str]) -> Option<&'a str> {
 
 /// All tests; they are told where the servers are that are not on the PATH.
 fn tests() -> Result<Outcome, String> {
-    let mut test = Run::cargo(&["test", "--workspace", "--all-features"]);
+    let mut test = Run::cargo(&["test", "--workspace", "--all-features"]).within(LIMIT);
     for server in &SERVERS {
         if let Some(file) = server.find() {
             test = test.with(server.variable, file.display().to_string());

@@ -65,12 +65,15 @@ async fn a_stalled_server_costs_the_wait_limit_and_keeps_nothing() {
         words.for_each(|word| {
             command.arg(word);
         });
-        let stalled = redis::Client::open(server.url(0)).unwrap();
-        let stalling = std::thread::spawn(move || command.exec(&mut stalled.get_connection().unwrap()));
-        // Until the server has fallen silent there is nothing to test.
+        // Both connections stand before the stall: one that is opened during it would see only its end.
         let mut probe = redis::Client::open(server.url(1)).unwrap().get_connection().unwrap();
         probe.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        let mut stalled = redis::Client::open(server.url(0)).unwrap().get_connection().unwrap();
+        let stalling = std::thread::spawn(move || command.exec(&mut stalled));
+        // Until the server has fallen silent there is nothing to test.
+        let began = Instant::now();
         while probe.set::<_, _, ()>("probe", 1).is_ok() {
+            assert!(began.elapsed() < Duration::from_secs(10), "{stall}: the server never fell silent");
             tokio::task::yield_now().await;
         }
         let began = Instant::now();
