@@ -34,7 +34,7 @@ use crate::backend::{Backend, Capabilities, Kind, LossReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
-use crate::runtime::{self, Runtime};
+use crate::runtime::{self, Instant, Runtime};
 use registry::Registry;
 
 /// One client's standing at one store. Cheap to clone; the keeper ends when the last clone and the last guard are gone.
@@ -184,6 +184,16 @@ impl Session {
 }
 
 impl Core {
+    /// How long after `now` a waiter asks again when nothing is heard.
+    pub(crate) fn poll_after(&self, now: Instant) -> Duration {
+        let after = runtime::jitter(Settings::POLL.0, Settings::POLL.1);
+        let grid = Settings::POLL_GRID.as_nanos() as u64;
+        // Every client has a grid of its own: the store is not asked by all processes at once.
+        let ours = self.id.bits() as u64 % grid;
+        let past = (now.plus(after).as_nanos() % grid + grid - ours) % grid;
+        after.saturating_sub(Duration::from_nanos(past))
+    }
+
     /// The owner of a new acquisition, or the id of a new counting request.
     pub(crate) fn next_owner(&self) -> WireOwner {
         WireOwner { client: self.id, number: self.next_number.fetch_add(1, Ordering::Relaxed) }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::target::Target;
-use super::wait::{Look, Looked, Patience, poll, wait};
+use super::wait::{Look, Looked, Patience, wait};
 use crate::backend::{Acquire, Attempt, Bell, Busy, Claim, Event, Grant, Release, Renew, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::WireOwner;
@@ -264,8 +264,9 @@ impl Look for Taking<'_> {
                 Stand::Wait => return Ok(Looked::Local(None)),
                 // Whoever holds it here may have lost it without knowing: taken away by force, or forgotten by the store.
                 Stand::Behind => {
-                    let now = self.target.session.core().runtime.now();
-                    let ask_after = *self.ask_after.get_or_insert_with(|| now.plus(poll()));
+                    let core = self.target.session.core();
+                    let now = core.runtime.now();
+                    let ask_after = *self.ask_after.get_or_insert_with(|| now.plus(core.poll_after(now)));
                     if now < ask_after {
                         return Ok(Looked::Local(Some(ask_after.since(now))));
                     }

@@ -103,7 +103,7 @@ pub(super) async fn wait<L: Look>(
         }
         let (pause, listening, error) = match found {
             Ok(Looked::Ready(found)) => return Ok(Some(found)),
-            Ok(Looked::Busy(busy)) => (Some(pause(busy)), true, None),
+            Ok(Looked::Busy(busy)) => (Some(pause(busy, core.poll_after(now))), true, None),
             Ok(Looked::Local(pause)) => (pause, bell.is_some(), None),
             Ok(Looked::Over(error)) => return Err(error),
             Err(error) => (Some(trouble.again(error.clone(), now)?), false, Some(error)),
@@ -131,14 +131,8 @@ pub(super) async fn wait<L: Look>(
     }
 }
 
-/// When to ask again when nothing is heard.
-pub(super) fn poll() -> Duration {
-    runtime::jitter(Settings::POLL.0, Settings::POLL.1)
-}
-
 /// When to ask again by ourselves: when a lease ends, and within a second in any case.
-fn pause(busy: Busy) -> Duration {
-    let poll = poll();
+fn pause(busy: Busy, poll: Duration) -> Duration {
     // A little later than the end we were told: stores count in milliseconds, and a lease that ends while we ask costs a whole poll.
     let after = Duration::from_millis(1);
     busy.retry_in.map_or(poll, |end| poll.min(end + after))

@@ -8,7 +8,7 @@ use redis::Connection;
 use crate::server::{Flavour, Server};
 
 /// A server of the test's own, a client of it, and a plain connection. `None`: skipped, and said so.
-async fn own(test: &str) -> Option<(Server, Client, Connection)> {
+pub(crate) async fn own(test: &str) -> Option<(Server, Client, Connection)> {
     if let Some(why) = Server::missing(Flavour::Redis) {
         lockkeeper::conformance::skip(test, &why);
         return None;
@@ -20,7 +20,7 @@ async fn own(test: &str) -> Option<(Server, Client, Connection)> {
 }
 
 /// How many scripts the server has run.
-fn scripts_run(eyes: &mut Connection) -> u64 {
+pub(crate) fn scripts_run(eyes: &mut Connection) -> u64 {
     let stats: String = redis::cmd("INFO").arg("commandstats").query(eyes).unwrap();
     let of = |command: &str| {
         let line = stats.lines().find_map(|line| line.strip_prefix(command))?;

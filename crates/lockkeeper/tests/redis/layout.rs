@@ -132,3 +132,46 @@ async fn numbers_are_strings_and_requests_are_remembered_for_a_while() {
     client.latch("gate").remove().await.unwrap();
     assert!(!eyes.exists::<_, bool>("gate").unwrap() && !eyes.exists::<_, bool>("lockkeeper:kind:{gate}").unwrap());
 }
+
+/// A name shared with Java's `RFencedLock`: its `INCR` goes on above our tokens, and ours above its.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_can_be_counted_under_redissons_key() {
+    let Some((server, ..)) = fresh("tokens as Redisson counts them").await else { return };
+    let url = server.fresh_url();
+    let client = Client::connect(format!("{url}?tokens=redisson")).await.unwrap();
+    let mut eyes = redis::Client::open(url).unwrap().get_connection().unwrap();
+    for (name, key) in [("fenced", "redisson_lock_token:{fenced}"), ("{f}:2", "redisson_lock_token:{f}:2")] {
+        let mut last = 0;
+        let mut above = |token: u64, eyes: &mut Connection| {
+            assert!(token > last, "{token} after {last}");
+            assert_eq!(eyes.get::<_, u64>(key).unwrap(), token, "the counter stands at the last token");
+            assert_eq!(eyes.pttl::<_, i64>(key).unwrap(), -1);
+            // What a Java process would get next.
+            last = eyes.incr(key, 1).unwrap();
+            assert!(last > token);
+        };
+        let (seconds, _): (u64, u64) = redis::cmd("TIME").query(&mut eyes).unwrap();
+        let guard = client.mutex(name).lock().await.unwrap();
+        assert!(guard.token().number() >= seconds * 1_000_000, "lifted to the clock");
+        above(guard.token().number(), &mut eyes);
+        let next = tokio::spawn({
+            let mutex = client.mutex(name);
+            async move { mutex.lock().await.unwrap() }
+        });
+        tokio::task::yield_now().await;
+        guard.release().await.unwrap();
+        let guard = next.await.unwrap();
+        above(guard.token().number(), &mut eyes);
+        guard.release().await.unwrap();
+        let guard = client.fair_mutex(name).lock().await.unwrap();
+        above(guard.token().number(), &mut eyes);
+        guard.release().await.unwrap();
+        // Forgotten, it is lifted again.
+        eyes.del::<_, ()>(key).unwrap();
+        let guard = client.mutex(name).lock().await.unwrap();
+        assert!(guard.token().number() > last);
+        guard.release().await.unwrap();
+        assert_eq!(keys(&mut eyes), expected([(key, "string", false)]));
+        eyes.del::<_, ()>(key).unwrap();
+    }
+}

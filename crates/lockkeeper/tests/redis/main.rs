@@ -11,6 +11,7 @@ mod outage;
 mod proxy;
 mod server;
 mod standing;
+mod together;
 mod wire;
 
 mod contract {

@@ -7,11 +7,14 @@ use url::Url;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where a Redis server is, and who we are there: `redis://[user[:password]@]host[:port][/database]`, or
-/// `redis+unix://[user[:password]@localhost]/path/to/socket[?db=database]`. `eviction=accept` connects to a server that may evict locks.
+/// `redis+unix://[user[:password]@localhost]/path/to/socket[?db=database]`. `eviction=accept` connects to a server that may evict
+/// locks; `tokens=redisson` counts the tokens of each mutex under Redisson's key, for names that Java's `RFencedLock` shares: all peers of
+/// such a name must do so, and the key stays when the lock is gone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
     pub(super) address: Address,
     pub(super) accept_eviction: bool,
+    pub(super) tokens_per_name: bool,
     pub(super) database: u32,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
@@ -56,20 +59,24 @@ impl Config {
             let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
             Address::Tcp { host, port: url.port().unwrap_or(6379) }
         };
-        let mut accept_eviction = false;
+        let (mut accept_eviction, mut tokens_per_name) = (false, false);
         for (option, value) in url.query_pairs() {
             match (&*option, &*value) {
                 ("db", value) if url.scheme() == "redis+unix" => database = number(value)?,
                 ("eviction", "accept") => accept_eviction = true,
                 ("eviction", _) => return Err(config("eviction can only be accepted: ?eviction=accept".to_owned())),
+                ("tokens", "redisson") => tokens_per_name = true,
+                ("tokens", _) => return Err(config("tokens can only be counted as Redisson does: ?tokens=redisson".to_owned())),
                 (option, _) => {
-                    return Err(config(format!("{}: has no option {option:?}; there is eviction=accept", url.scheme())));
+                    let known = "there are eviction=accept and tokens=redisson";
+                    return Err(config(format!("{}: has no option {option:?}; {known}", url.scheme())));
                 }
             }
         }
         Ok(Self {
             address,
             accept_eviction,
+            tokens_per_name,
             database,
             user: Some(url.username()).filter(|user| !user.is_empty()).map(decoded).transpose()?,
             password: url.password().map(decoded).transpose()?,
@@ -147,6 +154,7 @@ mod tests {
             "redis://:sec%zzret@h",
             "redis://me:secret@h?a=1",
             "redis://me:secret@h?eviction=maybe",
+            "redis://me:secret@h?tokens=mine",
             "redis+unix://me:secret@host/path",
             "redis+unix://",
         ] {

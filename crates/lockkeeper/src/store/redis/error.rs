@@ -45,3 +45,8 @@ pub(super) fn of_server(code: &str, text: &str) -> Error {
 pub(super) fn unexpected(answer: &Value) -> Error {
     Error::new(ErrorKind::Protocol, format!("redis answered something unexpected: {answer:?}"))
 }
+
+/// The error for an answer to several that leaves some out.
+pub(super) fn too_few() -> Error {
+    Error::new(ErrorKind::Protocol, "redis answered fewer than were asked for")
+}

@@ -4,12 +4,14 @@ use std::time::Duration;
 
 use redis::Value;
 
+use super::gather::{Step, Want, Way};
 use super::script::{self, Lua};
 use super::transport::Clock;
 use super::{RedisStore, error, millis, names, parsed};
 use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Kind, Release, Released, Renew, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
+use crate::owner::WireOwner;
 
 impl RedisStore {
     pub(super) async fn take(&self, request: &Acquire) -> Result<Attempt> {
@@ -20,12 +22,38 @@ impl RedisStore {
             Claim::Write => (&script::WRITE_ACQUIRE, Kind::RwLock),
             Claim::Permits { .. } => (&script::PERMITS_ACQUIRE, Kind::Semaphore),
         };
-        let answer = self.transport.run(script, &[request.name.as_str()], |clock| self.asking(request, clock)).await?;
-        let attempt = attempt(&parsed::<Vec<i64>>(answer)?, &request.name, wanted)?;
+        let want = Want::Take { lease: request.lease, not_after: request.not_after };
+        let gathers = request.claim == Claim::Mutex && request.floor == 0 && !self.tokens_per_name();
+        let attempt = match self.way(gathers, &request.name, request.owner, want).await? {
+            Way::Together([0, left]) => attempt(&[0, left, -1], &request.name, wanted),
+            Way::Together([-1, _]) => Ok(Attempt::Late),
+            Way::Together(numbers) => attempt(&numbers, &request.name, wanted),
+            Way::Alone(_slot) => {
+                let answer = self.transport.run(script, &[request.name.as_str()], |clock| self.asking(request, clock)).await?;
+                attempt(&parsed::<Vec<i64>>(answer)?, &request.name, wanted)
+            }
+        }?;
         if attempt == Attempt::Late {
             self.transport.late(request.not_after);
         }
         Ok(attempt)
+    }
+
+    async fn way(&self, gathers: bool, name: &Name, owner: WireOwner, want: Want) -> Result<Way<'_>> {
+        if !gathers {
+            return Ok(Way::Alone(None));
+        }
+        self.gather.way(&self.transport, Step { name: name.clone(), owner, want }).await
+    }
+
+    /// Whether mutexes have a counter of tokens each, as Redisson's fenced locks do.
+    fn tokens_per_name(&self) -> bool {
+        self.transport.config().tokens_per_name
+    }
+
+    /// The key that counts the tokens of a mutex.
+    fn tokens(&self, name: &Name) -> Vec<u8> {
+        if self.tokens_per_name() { names::tokens_of(name).into_bytes() } else { names::TOKENS.into() }
     }
 
     fn asking(&self, request: &Acquire, clock: &Clock) -> Vec<Vec<u8>> {
@@ -35,8 +63,12 @@ impl RedisStore {
             return arguments;
         }
         let place = millis(request.place.unwrap_or_default());
+        let tokens = match request.claim {
+            Claim::Mutex | Claim::Fair => self.tokens(&request.name),
+            _ => names::TOKENS.into(),
+        };
         let mut arguments =
-            vec![text(request.owner), millis(request.lease), clock.micros(request.not_after), text(request.floor)];
+            vec![text(request.owner), millis(request.lease), clock.micros(request.not_after), text(request.floor), tokens];
         match request.claim {
             Claim::Fair => arguments.extend([place, millis(self.fair_unit)]),
             Claim::Read => {
@@ -51,8 +83,14 @@ impl RedisStore {
 
     pub(super) async fn give_back(&self, request: &Release) -> Result<Released> {
         let Release { name, claim, owner, then } = request;
+        let gathers = *claim == Claim::Mutex && then.is_none();
+        let _slot = match self.way(gathers, name, *owner, Want::GiveBack).await? {
+            Way::Together([held, _]) => return Ok(Released { held: held == 1, next: None }),
+            Way::Alone(slot) => slot,
+        };
         let channel = names::channel(name, claim.kind(), None).into_bytes();
         let (script, arguments): (&Lua, Vec<Vec<u8>>) = match claim {
+            Claim::Mutex if then.is_some() => (&script::MUTEX_HAND_OVER, vec![text(owner), channel]),
             Claim::Mutex => (&script::MUTEX_RELEASE, vec![text(owner), channel]),
             Claim::Fair => (&script::FAIR_RELEASE, vec![text(owner), channel, millis(self.fair_unit)]),
             Claim::Read => (&script::READ_RELEASE, vec![text(owner), channel]),
@@ -71,9 +109,10 @@ impl RedisStore {
         }
         let keys = [name.as_str()];
         let answer = self.transport.run(script, &keys, |clock| {
-            let successor = then
-                .iter()
-                .flat_map(|then| [text(then.owner), millis(then.lease), clock.micros(then.not_after), text(then.floor)]);
+            let successor = then.iter().flat_map(|then| {
+                let (until, tokens) = (clock.micros(then.not_after), self.tokens(name));
+                [text(then.owner), millis(then.lease), until, text(then.floor), tokens]
+            });
             arguments.into_iter().chain(successor).collect()
         });
         let numbers: Vec<i64> = parsed(answer.await?)?;

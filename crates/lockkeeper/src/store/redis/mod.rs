@@ -9,6 +9,7 @@ mod config;
 mod counts;
 mod error;
 mod gate;
+mod gather;
 mod locks;
 mod look;
 mod names;
@@ -17,6 +18,7 @@ mod script;
 mod self_test;
 mod transport;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,12 +33,13 @@ use crate::name::Name;
 use crate::runtime::Runtime;
 pub use config::Config;
 pub use gate::RedisGate;
+use gather::Gather;
 use transport::Transport;
 
 /// A Redis server.
-#[derive(Debug)]
 pub struct RedisStore {
     transport: Arc<Transport>,
+    gather: Arc<Gather>,
     /// What one place in a fair queue is worth: Redisson's `fairLockWaitTimeout`, the same for all peers.
     fair_unit: Duration,
 }
@@ -50,7 +53,7 @@ impl RedisStore {
     /// lacks a right, which is named; [`ErrorKind::Config`] if it is too old or evicts keys.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
         let transport = Transport::new(config, runtime.clone());
-        let store = Self { transport, fair_unit: Duration::from_secs(300) };
+        let store = Self { transport, gather: Gather::new(), fair_unit: Duration::from_secs(300) };
         let ready = Box::pin(async {
             store.transport.ready().await?;
             store.self_test().await
@@ -65,6 +68,12 @@ impl RedisStore {
 /// Whole milliseconds, rounded up: the store never keeps a hold for less than was granted.
 fn millis(time: Duration) -> Vec<u8> {
     time.as_nanos().div_ceil(1_000_000).to_string().into_bytes()
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("RedisStore").field(&self.transport).finish()
+    }
 }
 
 fn parsed<T: FromRedisValue>(answer: Value) -> Result<T> {
@@ -93,7 +102,7 @@ impl Backend for RedisStore {
     }
 
     fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::new(Self { transport: self.transport.another(), fair_unit: self.fair_unit })
+        Arc::new(Self { transport: self.transport.another(), gather: Gather::new(), fair_unit: self.fair_unit })
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {

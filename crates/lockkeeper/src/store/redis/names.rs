@@ -9,6 +9,14 @@ fn tagged(name: &Name) -> String {
     if name.as_str().contains('{') { name.to_string() } else { format!("{{{name}}}") }
 }
 
+/// The key that counts the tokens of all names.
+pub(super) const TOKENS: &str = "lockkeeper:token";
+
+/// The key that counts the tokens of one name, where they are shared with Redisson's fenced locks.
+pub(super) fn tokens_of(name: &Name) -> String {
+    format!("redisson_lock_token:{}", tagged(name))
+}
+
 /// Where those who wait are woken. A fair waiter has a channel of its own.
 pub(super) fn channel(name: &Name, kind: Kind, owner: Option<WireOwner>) -> String {
     let tagged = tagged(name);

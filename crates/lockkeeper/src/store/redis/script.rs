@@ -1,4 +1,4 @@
-//! The scripts: sent by their hash, in full when the server does not have them. What several share is in `scripts/lib` and put in front.
+//! The scripts: sent by their hash, in full when the server does not have them. What several share is in `scripts/lib`.
 
 use std::sync::LazyLock;
 
@@ -8,9 +8,9 @@ use redis::{Cmd, Script};
 pub(super) struct Lua(LazyLock<(String, &'static str)>);
 
 macro_rules! scripts {
-    ($($name:ident = $file:literal with $($lib:literal)*;)*) => {
+    ($($name:ident = $($part:literal)*;)*) => {
         $(pub(super) static $name: Lua = Lua(LazyLock::new(|| {
-            let text = concat!($(include_str!(concat!("scripts/lib/", $lib, ".lua")),)* include_str!(concat!("scripts/", $file, ".lua")));
+            let text = concat!($(include_str!(concat!("scripts/", $part, ".lua"))),*);
             (Script::new(text).get_hash().to_owned(), text)
         }));)*
 
@@ -19,27 +19,31 @@ macro_rules! scripts {
     };
 }
 
+// A part runs every time, also where it is not needed: what the common case needs stands first, and leaves before the rest.
 scripts! {
-    MUTEX_ACQUIRE = "mutex_acquire" with "time" "answers" "token" "names" "kind" "hash";
-    MUTEX_RELEASE = "mutex_release" with "time" "answers" "token" "names" "kind" "hash" "taken";
-    FAIR_ACQUIRE = "fair_acquire" with "time" "answers" "token" "names" "kind" "hash" "queue";
-    FAIR_RELEASE = "fair_release" with "time" "names" "queue" "taken";
-    READ_ACQUIRE = "read_acquire" with "time" "answers" "token" "names" "kind" "readers";
-    READ_RELEASE = "read_release" with "names" "readers" "taken";
-    WRITE_ACQUIRE = "write_acquire" with "time" "answers" "token" "names" "kind" "readers";
-    WRITE_RELEASE = "write_release" with "names" "readers" "taken";
-    PERMITS_ACQUIRE = "permits_acquire" with "time" "answers" "names" "kind" "permits";
-    PERMITS_RELEASE = "permits_release" with "time" "names" "permits";
-    PERMITS_SIZE = "permits_size" with "time" "answers" "names" "kind" "permits" "counting";
-    COUNTER = "counter" with "time" "answers" "names" "kind" "counting";
-    LATCH = "latch" with "time" "answers" "names" "kind" "counting";
-    RENEW = "renew" with "time";
-    INSPECT = "inspect" with "time" "names";
-    SELF_TEST = "self_test" with;
-    FENCE_ENTER = "fence_enter" with;
-    FENCE_ENTER_SHARED = "fence_enter_shared" with;
-    FENCE_CHECK = "fence_check" with;
-    FORCE_RELEASE = "force_release" with "time" "answers" "names" "kind" "queue" "readers" "permits";
+    MUTEX_ACQUIRE = "lib/time" "lib/answers" "lib/token" "mutex_acquire" "lib/names" "lib/kind" "lib/hash" "mutex_taken";
+    MUTEX_RELEASE = "lib/taken" "mutex_release";
+    MUTEX_HAND_OVER =
+        "lib/time" "lib/answers" "lib/token" "lib/taken" "mutex_hand_over" "lib/names" "lib/kind" "lib/hash" "mutex_kept";
+    MUTEX_MANY = "lib/time" "lib/answers" "mutex_many";
+    FAIR_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/hash" "lib/queue" "fair_acquire";
+    FAIR_RELEASE = "lib/time" "lib/names" "lib/queue" "lib/taken" "fair_release";
+    READ_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/readers" "read_acquire";
+    READ_RELEASE = "lib/names" "lib/readers" "lib/taken" "read_release";
+    WRITE_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/readers" "write_acquire";
+    WRITE_RELEASE = "lib/names" "lib/readers" "lib/taken" "write_release";
+    PERMITS_ACQUIRE = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/permits" "permits_acquire";
+    PERMITS_RELEASE = "lib/time" "lib/names" "lib/permits" "permits_release";
+    PERMITS_SIZE = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/permits" "lib/counting" "permits_size";
+    COUNTER = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/counting" "counter";
+    LATCH = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/counting" "latch";
+    RENEW = "lib/time" "renew";
+    INSPECT = "lib/time" "lib/names" "inspect";
+    SELF_TEST = "self_test";
+    FENCE_ENTER = "fence_enter";
+    FENCE_ENTER_SHARED = "fence_enter_shared";
+    FENCE_CHECK = "fence_check";
+    FORCE_RELEASE = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/queue" "lib/readers" "lib/permits" "force_release";
 }
 
 impl Lua {

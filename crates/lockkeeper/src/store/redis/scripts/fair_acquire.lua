@@ -3,19 +3,20 @@
 -- Promises: those of mutex_acquire; among those who ask this way the first come is the first served; a place lasts only as long as its
 -- owner asks again in time, so the dead do not block the living.
 --
--- ARGV: owner, lease in ms, latest time in µs, smallest token, how long to keep a place in ms (0: do not queue), unit in ms
+-- ARGV: owner, lease in ms, latest time in µs, smallest token, the key that counts tokens, how long to keep a place in ms (0: do not
+-- queue), unit in ms
 -- Reply: lib/answers
 
 if micros > tonumber(ARGV[3]) then
   return {LATE}
 end
-local owner, lease, place, unit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local owner, lease, place, unit = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6]), tonumber(ARGV[7])
 local mine = redis.pcall('HEXISTS', KEYS[1], owner)
 if type(mine) == 'table' then
   return refused()
 elseif mine == 1 then
   redis.call('PEXPIRE', KEYS[1], math.max(lease, redis.call('PTTL', KEYS[1])))
-  return {GRANTED, next_token(tonumber(ARGV[4]))}
+  return {GRANTED, next_token(ARGV[5], tonumber(ARGV[4]))}
 end
 local held = redis.call('EXISTS', KEYS[1]) == 1
 local head, score = living_head(unit)
@@ -25,10 +26,10 @@ if not held and (not head or head == owner) then
   end
   redis.call('HSET', KEYS[1], owner, 1)
   redis.call('PEXPIRE', KEYS[1], lease)
-  return {GRANTED, next_token(tonumber(ARGV[4]))}
+  return {GRANTED, next_token(ARGV[5], tonumber(ARGV[4]))}
 end
 if held then
-  local answer = held_by_others(-1)
+  local answer = held_by_others(redis.call('PTTL', KEYS[1]), -1)
   if answer[1] ~= BUSY then
     return answer
   end

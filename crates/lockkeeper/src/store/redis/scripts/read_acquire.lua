@@ -3,7 +3,8 @@
 -- Promises: asked twice by one owner it gives the same hold, once; asked after its time it changes nothing; a lease is never shortened;
 -- the holder that writes gets it while it writes; a reader yields to writers that waited before it came, and to no others.
 --
--- ARGV: owner, lease in ms, latest time in µs, smallest token, since when it waits in µs, field of the writer that lets it in
+-- ARGV: owner, lease in ms, latest time in µs, smallest token, the key that counts tokens, since when it waits in µs, field of
+-- the writer that lets it in
 -- Reply: lib/answers
 
 if micros > tonumber(ARGV[3]) then
@@ -18,7 +19,7 @@ local key = hold_key(owner, 1)
 local left = redis.call('PTTL', key)
 if left < 0 then
   if mode == 'write' and redis.call('HEXISTS', KEYS[1], owner .. ':write') == 0
-    and redis.call('HEXISTS', KEYS[1], ARGV[6]) == 0 then
+    and redis.call('HEXISTS', KEYS[1], ARGV[7]) == 0 then
     return {BUSY, redis.call('PTTL', KEYS[1]), -1}
   end
   if mode ~= 'write' then
@@ -26,7 +27,7 @@ if left < 0 then
     local waiting = redis.call('HGETALL', 'lockkeeper:pending:' .. tagged)
     for i = 1, #waiting, 2 do
       local since, ends = string.match(waiting[i + 1], '^(%d+) (%d+)$')
-      if waiting[i] ~= owner and tonumber(since) <= tonumber(ARGV[5]) then
+      if waiting[i] ~= owner and tonumber(since) <= tonumber(ARGV[6]) then
         blocked = math.max(blocked, tonumber(ends) - millis)
       end
     end
@@ -42,4 +43,4 @@ end
 redis.call('HSET', KEYS[1], owner, 1)
 redis.call('SET', key, 1, 'PX', lease)
 redis.call('PEXPIRE', KEYS[1], math.max(lease, redis.call('PTTL', KEYS[1])))
-return {GRANTED, next_token(tonumber(ARGV[4]))}
+return {GRANTED, next_token(ARGV[5], tonumber(ARGV[4]))}

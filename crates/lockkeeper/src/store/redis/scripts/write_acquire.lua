@@ -2,13 +2,14 @@
 --
 -- Promises: those of read_acquire; readers that died do not count; a mark lasts only as long as its owner asks again in time.
 --
--- ARGV: owner, lease in ms, latest time in µs, smallest token, since when it waits in µs, how long to keep a mark in ms (0: do not wait)
+-- ARGV: owner, lease in ms, latest time in µs, smallest token, the key that counts tokens, since when it waits in µs, how long to
+-- keep a mark in ms (0: do not wait)
 -- Reply: lib/answers
 
 if micros > tonumber(ARGV[3]) then
   return {LATE}
 end
-local owner, lease, place = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6])
+local owner, lease, place = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[7])
 local mode = redis.pcall('HGET', KEYS[1], 'mode')
 if type(mode) == 'table' or not mode and redis.call('EXISTS', KEYS[1]) == 1 then
   return refused()
@@ -23,7 +24,7 @@ elseif mode then
     if place > 0 then
       local since, ends = string.match(redis.call('HGET', pending, owner) or '', '^(%d+) (%d+)$')
       if not since or tonumber(ends) <= millis then
-        since, ends = ARGV[5], 0
+        since, ends = ARGV[6], 0
       end
       redis.call('HSET', pending, owner, since .. ' ' .. string.format('%.0f', math.max(ends, millis + place)))
       -- Others may wait for longer.
@@ -37,4 +38,4 @@ end
 redis.call('HDEL', pending, owner)
 redis.call('HSET', KEYS[1], 'mode', 'write', owner .. ':write', 1)
 redis.call('PEXPIRE', KEYS[1], lease)
-return {GRANTED, next_token(tonumber(ARGV[4]))}
+return {GRANTED, next_token(ARGV[5], tonumber(ARGV[4]))}

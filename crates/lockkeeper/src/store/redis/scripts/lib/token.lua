@@ -1,8 +1,12 @@
--- A token larger than all that this server gave out: the clock lifts a counter that was forgotten or left behind.
-local function next_token(floor)
-  local last = tonumber(redis.call('GET', 'lockkeeper:token') or 0)
-  local token = math.max(last + 1, micros, floor)
-  redis.call('SET', 'lockkeeper:token', token)
+-- A token larger than all that this counter gave out: the clock lifts one that was forgotten or left behind.
+local function next_token(counter, floor)
+  local token = math.max(micros, floor)
+  -- One call where the clock leads, as it does below a million grants a second.
+  local last = tonumber(redis.call('SET', counter, token, 'GET') or 0) or 0
+  if last >= token then
+    token = last + 1
+    redis.call('SET', counter, token)
+  end
   return token
 end
 

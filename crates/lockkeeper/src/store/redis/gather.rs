@@ -1,0 +1,172 @@
+//! Requests for mutexes travel together where they would otherwise queue: one call takes and gives back up to 64 of them, each for itself.
+//!
+//! A few calls are under way at a time. While there are fewer, a request goes out alone and at once. Else it joins the next call, which
+//! goes out as soon as one of those is answered, when it is full, or after a moment in any case; so a busy server is asked less often
+//! for the same work, an idle one answers as fast as ever, and a slow network costs nobody a whole round trip.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+
+use super::locks::text;
+use super::transport::{Clock, Transport};
+use super::{error, millis, names, parsed, script};
+use crate::backend::Kind;
+use crate::error::{ErrorKind, Result};
+use crate::name::Name;
+use crate::owner::WireOwner;
+use crate::runtime::{self, Instant};
+
+/// At most so many in one call: more would keep the server from others for too long.
+const MOST: usize = 64;
+
+/// So many calls are under way before requests wait for company. Fewer leave the server idle between
+/// them, more carry less each (measured: `docs/decisions/0005`).
+const UNDER_WAY: usize = 4;
+
+/// The longest wait for company.
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// The script's word for one that has to be asked for by itself.
+const ALONE: i64 = -9;
+
+/// What is wanted of one mutex.
+pub(super) struct Step {
+    pub(super) name: Name,
+    pub(super) owner: WireOwner,
+    pub(super) want: Want,
+}
+
+pub(super) enum Want {
+    Take { lease: Duration, not_after: Instant },
+    GiveBack,
+}
+
+/// How a request goes out.
+pub(super) enum Way<'a> {
+    /// By itself; it is under way until the permit is dropped.
+    Alone(Option<SemaphorePermit<'a>>),
+    /// It went with others, and this is what the script says of it.
+    Together([i64; 2]),
+}
+
+pub(super) struct Gather {
+    slots: Semaphore,
+    /// The call that can still be joined.
+    open: Mutex<Option<Arc<Call>>>,
+}
+
+/// What the script says of one step; `None`: ask for it by itself.
+type Answer = Result<Option<[i64; 2]>>;
+
+#[derive(Default)]
+struct Call {
+    steps: Mutex<Vec<(Step, oneshot::Sender<Answer>)>>,
+    full: Notify,
+}
+
+impl Gather {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { slots: Semaphore::new(UNDER_WAY), open: Mutex::default() })
+    }
+
+    /// Finds a way for a step; waits for its answer if that is together with others.
+    pub(super) async fn way(self: &Arc<Self>, transport: &Arc<Transport>, step: Step) -> Result<Way<'_>> {
+        // Those who wait come first: a slot that is given back is not to be had while somebody waits for one.
+        if let Ok(slot) = self.slots.try_acquire() {
+            return Ok(Way::Alone(Some(slot)));
+        }
+        // The call is a task of its own: a caller that goes away leaves the others their answers. If its executor goes away, so does
+        // every answer, and each asks by itself.
+        match self.join(transport, step).await {
+            Ok(answer) => Ok(answer?.map_or(Way::Alone(None), Way::Together)),
+            Err(_) => Ok(Way::Alone(None)),
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Option<Arc<Call>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(self: &Arc<Self>, transport: &Arc<Transport>, step: Step) -> oneshot::Receiver<Answer> {
+        let (answer, answered) = oneshot::channel();
+        let mut open = self.open();
+        let call = Arc::clone(open.get_or_insert_default());
+        let mut steps = call.steps();
+        steps.push((step, answer));
+        let members = steps.len();
+        drop(steps);
+        if members == MOST {
+            *open = None;
+            call.full.notify_one();
+        }
+        drop(open);
+        if members == 1 {
+            let (us, transport) = (Arc::clone(self), Arc::clone(transport));
+            runtime::spawn_if_possible(async move { us.send(&transport, &call).await });
+        }
+        answered
+    }
+
+    async fn send(&self, transport: &Arc<Transport>, call: &Arc<Call>) {
+        let _slot = tokio::select! {
+            biased;
+            slot = self.slots.acquire() => slot.ok(),
+            () = call.full.notified() => None,
+            () = transport.runtime().sleep_until(transport.runtime().now().plus(MOMENT)) => None,
+        };
+        let (steps, answers): (Vec<_>, Vec<_>) = self.close(call).into_iter().unzip();
+        let numbers = if steps.len() > 1 { Self::ask(transport, &steps).await } else { Ok(Vec::new()) };
+        for (at, answer) in answers.into_iter().enumerate() {
+            let told = |numbers: &Vec<i64>| match numbers.get(2 * at..2 * at + 2) {
+                Some(&[code, value]) if code != ALONE => Some([code, value]),
+                _ => None,
+            };
+            // One who went away needs no answer; what it may have taken is being undone.
+            let _ = answer.send(numbers.as_ref().map(told).map_err(Clone::clone));
+        }
+    }
+
+    /// Two numbers per step, or none at all where each has to be asked for by itself.
+    async fn ask(transport: &Arc<Transport>, steps: &[Step]) -> Result<Vec<i64>> {
+        let keys: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+        match transport.run(&script::MUTEX_MANY, &keys, |clock| arguments(steps, clock)).await {
+            Ok(answer) => {
+                let numbers: Vec<i64> = parsed(answer)?;
+                if numbers.len() == 2 * steps.len() { Ok(numbers) } else { Err(error::too_few()) }
+            }
+            // The server refuses the whole call for one key. The script itself never fails on a missing right.
+            Err(error) if error.kind() == ErrorKind::Denied => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Nobody joins it from here on.
+    fn close(&self, call: &Arc<Call>) -> Vec<(Step, oneshot::Sender<Answer>)> {
+        let mut open = self.open();
+        if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, call)) {
+            *open = None;
+        }
+        std::mem::take(&mut *call.steps())
+    }
+}
+
+impl Call {
+    fn steps(&self) -> MutexGuard<'_, Vec<(Step, oneshot::Sender<Answer>)>> {
+        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn arguments(steps: &[Step], clock: &Clock) -> Vec<Vec<u8>> {
+    let mut arguments = Vec::with_capacity(1 + 3 * steps.len());
+    arguments.push(names::TOKENS.into());
+    for Step { name, owner, want } in steps {
+        arguments.push(text(owner));
+        arguments.extend(match want {
+            Want::Take { lease, not_after } => [millis(*lease), clock.micros(*not_after)],
+            Want::GiveBack => [b"0".to_vec(), names::channel(name, Kind::Mutex, None).into_bytes()],
+        });
+    }
+    arguments
+}

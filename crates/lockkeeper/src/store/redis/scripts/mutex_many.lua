@@ -1,0 +1,64 @@
+-- Takes and gives back many mutexes, each of KEYS for itself, as mutex_acquire and mutex_release do one.
+--
+-- Promises: theirs, per key; one that fails does not touch the others. What is not simple (something else lies there, it is already held by
+-- this owner, a right is missing) is left alone, to be asked for by itself.
+--
+-- ARGV: the key that counts tokens; per key owner, lease in ms (0: give it back), latest time in µs or (to give it back) channel
+-- Reply: per key two numbers: GRANTED token · BUSY ms · LATE 0 · and of what is given back 1 released or 0 not held, 0 · ALONE 0
+
+local ALONE = -9
+local replies, granted = {}, {}
+
+for i = 1, #KEYS do
+  local key, owner, lease = KEYS[i], ARGV[3 * i - 1], ARGV[3 * i]
+  local code, value = ALONE, 0
+  if lease == '0' then
+    local held = redis.pcall('HDEL', key, owner)
+    if held == 1 then
+      redis.pcall('PUBLISH', ARGV[3 * i + 1], '0')
+    end
+    if type(held) == 'number' then
+      code = held
+    end
+  elseif micros > tonumber(ARGV[3 * i + 1]) then
+    code = LATE
+  else
+    local left = redis.pcall('PTTL', key)
+    if left == -2 then
+      if redis.pcall('HSET', key, owner, 1) == 1 then
+        if redis.pcall('PEXPIRE', key, lease) == 1 then
+          code = GRANTED
+          granted[#granted + 1] = 2 * i
+        else
+          redis.pcall('HDEL', key, owner)
+        end
+      end
+    elseif type(left) == 'number' and left >= 0 then
+      local fields = redis.pcall('HMGET', key, owner, 'mode')
+      if not fields.err and not fields[1] and not fields[2] then
+        code, value = BUSY, left
+      end
+    end
+  end
+  replies[2 * i - 1], replies[2 * i] = code, value
+end
+
+-- The clock is read and the counter written once for all: the tokens of this call follow each other.
+if #granted > 0 then
+  local first = micros
+  local last = redis.pcall('SET', ARGV[1], first + #granted - 1, 'GET')
+  if type(last) == 'table' and last.err then
+    first = nil
+  elseif last and (tonumber(last) or 0) >= first then
+    first = tonumber(last) + 1
+    redis.pcall('SET', ARGV[1], first + #granted - 1)
+  end
+  for n, at in ipairs(granted) do
+    if first then
+      replies[at] = first + n - 1
+    else
+      replies[at - 1] = ALONE
+    end
+  end
+end
+return replies
