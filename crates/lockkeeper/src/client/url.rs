@@ -21,7 +21,16 @@ pub(super) enum Target {
 }
 
 /// The schemes that exist, and the feature each needs.
-const SCHEMES: [(&str, Option<&str>); 3] = [("memory", None), ("redis", Some("redis")), ("redis+unix", Some("redis"))];
+const SCHEMES: [(&str, Option<&str>); 8] = [
+    ("memory", None),
+    ("redis", Some("redis")),
+    ("rediss", Some("redis-tls")),
+    ("redis+unix", Some("redis")),
+    ("redis+sentinel", Some("redis")),
+    ("rediss+sentinel", Some("redis-tls")),
+    ("redis+cluster", Some("redis")),
+    ("rediss+cluster", Some("redis-tls")),
+];
 
 /// Understands a URL, without touching anything.
 pub(super) fn parse(url: &str) -> Result<Target> {
@@ -34,7 +43,9 @@ pub(super) fn parse(url: &str) -> Result<Target> {
         "memory" if !rest.starts_with('/') => Ok(Target::Memory(Some(rest.to_owned()))),
         "memory" => config("a memory store has no address; write memory: or memory:NAME".to_owned()),
         #[cfg(feature = "redis")]
-        "redis" | "redis+unix" => RedisConfig::parse(url).map(Target::Redis),
+        "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" => RedisConfig::parse(url).map(Target::Redis),
+        #[cfg(feature = "redis-tls")]
+        "rediss" | "rediss+sentinel" | "rediss+cluster" => RedisConfig::parse(url).map(Target::Redis),
         _ => match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((_, Some(feature))) => {
                 config(format!("{scheme}: needs the feature `{feature}` of lockkeeper; add features = [\"{feature}\"]"))

@@ -125,12 +125,7 @@ impl Cluster {
         Arc::clone(ear)
     }
 
-    fn server(
-        &self,
-        address: &Address,
-        sharded: bool,
-        ours: impl Fn(&str) -> bool + Send + Sync + 'static,
-    ) -> Arc<Node> {
+    fn server(&self, address: &Address, sharded: bool, ours: impl Fn(&str) -> bool + Send + Sync + 'static) -> Arc<Node> {
         let (config, channels) = (self.config.at(address.clone()), Arc::clone(&self.channels));
         Node::one_of_many(config, self.runtime.clone(), channels, sharded, ours)
     }
@@ -364,8 +359,7 @@ mod tests {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let server = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id")]);
         let range = |first, last, server| Value::Array(vec![Value::Int(first), Value::Int(last), server]);
-        let answer =
-            Value::Array(vec![range(0, 99, server(text("h1"), 7000)), range(100, 16383, server(Value::Nil, 7001))]);
+        let answer = Value::Array(vec![range(0, 99, server(text("h1"), 7000)), range(100, 16383, server(Value::Nil, 7001))]);
         assert_eq!(ranges(&answer, &at("asked", 7000)), Some(vec![(0, 99, at("h1", 7000)), (100, 16383, at("asked", 7001))]));
         assert_eq!(ranges(&text("no"), &at("asked", 1)), None);
     }

@@ -36,7 +36,7 @@ pub(super) enum Servers {
 }
 
 /// Where a server listens.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Address {
     Tcp { host: String, port: u16 },
     Unix { path: String },
@@ -72,10 +72,6 @@ fn wrong(message: impl Into<String>) -> Error {
 }
 
 impl Config {
-    /// The schemes that it understands.
-    pub const SCHEMES: [&str; 7] =
-        ["redis", "rediss", "redis+unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"];
-
     /// Understands a Redis URL.
     ///
     /// # Errors

@@ -27,13 +27,7 @@ pub(super) fn to(config: &Config, address: &Address) -> Result<redis::Client> {
     client(config, info)
 }
 
-fn info(
-    config: &Config,
-    address: &Address,
-    user: Option<&str>,
-    password: Option<&str>,
-    database: u32,
-) -> Result<ConnectionInfo> {
+fn info(config: &Config, address: &Address, user: Option<&str>, password: Option<&str>, database: u32) -> Result<ConnectionInfo> {
     let mut settings = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(i64::from(database));
     if let Some(user) = user {
         settings = settings.set_username(user);
@@ -63,13 +57,10 @@ fn client(config: &Config, info: ConnectionInfo) -> Result<redis::Client> {
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let read = |file: &std::path::PathBuf| {
-        std::fs::read(file)
-            .map_err(|why| Error::new(ErrorKind::Config, format!("cannot read {}: {why}", file.display())))
+        std::fs::read(file).map_err(|why| Error::new(ErrorKind::Config, format!("cannot read {}: {why}", file.display())))
     };
     let client_tls = match &tls.certificate {
-        Some((certificate, key)) => {
-            Some(redis::ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? })
-        }
+        Some((certificate, key)) => Some(redis::ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? }),
         None => None,
     };
     let certificates = redis::TlsCertificates { client_tls, root_cert: tls.ca.as_ref().map(read).transpose()? };

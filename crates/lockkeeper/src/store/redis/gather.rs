@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
-use super::locks::text;
 use super::config::Durability;
+use super::locks::text;
 use super::request::{Sent, Site};
 use super::transport::Transport;
 use super::{error, millis, names, parsed, script};

@@ -53,7 +53,10 @@ pub(super) struct Node {
 enum Part {
     All,
     /// Of a cluster, which publishes in the slot or not; the channels whose messages come from this server.
-    Slots { sharded: bool, ours: Box<dyn Fn(&str) -> bool + Send + Sync> },
+    Slots {
+        sharded: bool,
+        ours: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    },
 }
 
 #[derive(Clone)]
@@ -230,10 +233,8 @@ impl Node {
 
     /// A sentinel may be behind: only the server itself knows what it is.
     async fn is_master(&self, connection: &mut MultiplexedConnection, address: &Address) -> Result<()> {
-        let role: Vec<Value> = redis::cmd("ROLE")
-            .query_async(connection)
-            .await
-            .map_err(|error| error::of_connecting(error, &self.config))?;
+        let role: Vec<Value> =
+            redis::cmd("ROLE").query_async(connection).await.map_err(|error| error::of_connecting(error, &self.config))?;
         match role.first() {
             Some(Value::BulkString(role)) if role == b"master" => Ok(()),
             _ => Err(Error::new(ErrorKind::Unavailable, format!("the sentinels name {address}, which is no master now"))),

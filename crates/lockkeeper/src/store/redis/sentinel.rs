@@ -92,7 +92,11 @@ mod tests {
     fn stale_sentinels_are_outvoted() {
         let at = |port| Address::Tcp { host: "h".to_owned(), port };
         let voice = |port, epoch| Voice { address: at(port), epoch };
-        assert_eq!(ranked(vec![voice(1, 3), voice(2, 4), voice(1, 3)]), [at(2), at(1)], "a later failover counts more than voices");
+        assert_eq!(
+            ranked(vec![voice(1, 3), voice(2, 4), voice(1, 3)]),
+            [at(2), at(1)],
+            "a later failover counts more than voices"
+        );
         assert_eq!(ranked(vec![voice(1, 0), voice(2, 0), voice(2, 0)]), [at(2), at(1)], "else the most voices do");
         assert_eq!(ranked(vec![voice(7, 0)]), [at(7)]);
     }
