@@ -96,6 +96,7 @@ pub(crate) async fn permits_agree_after_mixed_traffic(world: World, _: Object) {
     let java = world.java.thread("main");
     assert_eq!(java.ask(format!("permit set {name} 5")).await, true);
     let semaphore = world.client.semaphore(&name, 5);
+    assert_eq!(semaphore.available().await.unwrap(), 5, "Java made it, and nobody used it yet");
     let ours: Vec<_> = (0..4)
         .map(|_| {
             let semaphore = semaphore.clone();

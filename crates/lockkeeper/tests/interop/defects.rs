@@ -8,6 +8,11 @@ use crate::holder::Holder;
 use crate::object::Object;
 use crate::world::{World, unique, until};
 
+/// A waiter of Java's looks once more when it listens, which leaves no trace.
+async fn asleep() {
+    tokio::time::sleep(Duration::from_millis(500)).await;
+}
+
 /// Every other lock throws. So a Java process may not learn that its fair lock had ended.
 pub(crate) async fn an_unlock_of_an_expired_fair_lock_succeeds(world: World) {
     let (name, java) = (unique("fair"), world.java.thread("one"));
@@ -33,6 +38,7 @@ pub(crate) async fn a_plain_unlock_does_not_call_a_fair_waiter(world: World) {
         }
         let mut waiting = Object::Fair.begin(&world.java.thread("fair"), &name, None);
         world.listeners(&Object::Fair.channels(&name), 1).await;
+        asleep().await;
         match held {
             Some(held) => held.release().await.unwrap(),
             None => drop(holder.ask(format!("lock unlock {name}")).await),
@@ -62,6 +68,7 @@ pub(crate) async fn a_downgrade_does_not_call_waiting_readers(world: World) {
     Object::Write.theirs(&java, &name, Some(Duration::from_secs(4))).await;
     let mut waiting = Object::Read.begin(&world.java.thread("reader"), &name, None);
     world.listeners(&Object::Read.channels(&name), 1).await;
+    asleep().await;
     let reading = Object::Read.theirs(&java, &name, None).await;
     java.ask(format!("write unlock {name}")).await;
     assert!(waiting.told.silent_for(Duration::from_secs(1)).await, "it was called");
@@ -99,7 +106,24 @@ pub(crate) async fn permit_ids_are_text(world: World) {
     assert_eq!(java.ask(format!("permit available {name}")).await, 2);
 }
 
-/// From 3.44 to 4.3 the watchdog of a reader renews every reader that it finds in the hash. So a dead one, also one of ours, blocks writers
+/// A waiter that looks again is told how long the lease was to last when it came. When that is over, because the holder renewed it, it waits
+/// for a call and has no timer: a holder of either language that is killed then leaves it, and all behind it, waiting. Mended in 3.32.0.
+pub(crate) async fn a_fair_waiter_has_no_timer_once_the_lease_was_renewed(world: World) {
+    let (name, lease) = (unique("fair"), Duration::from_secs(1));
+    let holder = Holder::start(&world.url(), Object::Fair, &name, lease);
+    let java = world.java.thread("fair");
+    let channel = format!("redisson_lock__channel:{{{name}}}:{}", java.owner().await);
+    let mut waiting = Object::Fair.begin(&java, &name, None);
+    assert!(waiting.told.silent_for(3 * lease).await, "the holder keeps it");
+    holder.kill();
+    let mut eyes = world.eyes();
+    until("the lease ends", || !eyes.exists::<_, bool>(&name).unwrap()).await;
+    assert!(waiting.told.silent_for(3 * lease).await, "nobody called it");
+    eyes.publish::<_, _, ()>(&channel, "0").unwrap();
+    waiting.taken().await.unwrap().release().await;
+}
+
+/// Until 4.3 (seen with 3.16.4 and 3.52.0) the watchdog of a reader renews every reader that it finds in the hash. So a dead one, also one of ours, blocks writers
 /// for as long as some Java reader lives, and for one lease more.
 pub(crate) async fn a_living_reader_keeps_a_dead_one_alive(world: World) {
     let lease = Duration::from_secs(2);

@@ -69,8 +69,7 @@ macro_rules! matrix {
             wake::our_release_calls_their_waiter wake::their_release_calls_our_waiter wake::their_waiter_comes_in_among_64_of_ours
             order::both_are_served_in_order_theirs_first order::both_are_served_in_order_ours_first
             reenter::their_hold_count_survives_our_traffic reenter::ours_is_held_until_the_last_release
-            expire::their_killed_holder_is_gone_with_its_lease expire::our_killed_holder_is_gone_with_its_lease
-            expire::their_late_release_is_refused expire::our_late_release_is_refused
+            expire::their_killed_holder_is_gone_with_its_lease expire::their_late_release_is_refused
             renew::their_watchdog_keeps_theirs renew::our_keeper_keeps_ours
             renew::their_watchdog_does_not_keep_ours renew::our_keeper_does_not_keep_theirs
             count::a_thousand_additions_of_both_are_all_there
@@ -145,6 +144,9 @@ mod redisson_4_7_0 {
         expire::our_killed_reader_does_not_block_their_writer
         renew::their_watchdog_keeps_a_read_hold_taken_twice
     }
+    cells! { V4_7_0 fair_waiter {Fair}:
+        expire::our_killed_holder_is_gone_with_its_lease expire::our_late_release_is_refused
+    }
     cells! { V4_7_0 defects:
         defects::an_unlock_of_an_expired_fair_lock_succeeds
         defects::a_plain_unlock_does_not_call_a_fair_waiter
@@ -155,6 +157,9 @@ mod redisson_4_7_0 {
 mod redisson_3_52_0 {
     matrix! { V3_52_0 }
     fenced! { V3_52_0 }
+    cells! { V3_52_0 fair_waiter {Fair}:
+        expire::our_killed_holder_is_gone_with_its_lease expire::our_late_release_is_refused
+    }
     cells! { V3_52_0 defects:
         defects::an_unlock_of_an_expired_fair_lock_succeeds
         defects::a_plain_unlock_does_not_call_a_fair_waiter
@@ -167,13 +172,14 @@ mod redisson_3_52_0 {
 mod redisson_3_16_4 {
     matrix! { V3_16_4 }
     cells! { V3_16_4 reader {Read}:
-        expire::our_killed_reader_does_not_block_their_writer
         renew::their_watchdog_keeps_a_read_hold_taken_twice
     }
     cells! { V3_16_4 defects:
         defects::an_unlock_of_an_expired_fair_lock_succeeds
         defects::a_plain_unlock_does_not_call_a_fair_waiter
         defects::a_downgrade_does_not_call_waiting_readers
+        defects::a_living_reader_keeps_a_dead_one_alive
+        defects::a_fair_waiter_has_no_timer_once_the_lease_was_renewed
         defects::there_is_no_fenced_lock
         defects::an_unlock_of_an_expired_read_lock_succeeds
         defects::permit_ids_are_text

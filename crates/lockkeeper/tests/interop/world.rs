@@ -93,8 +93,10 @@ impl World {
     /// Waits until `count` stand in the fair queue of this name.
     pub(crate) async fn queued(&self, name: &str, count: usize) {
         let mut eyes = self.eyes();
-        until("the queue is that long", || eyes.llen::<_, usize>(format!("redisson_lock_queue:{}", tagged(name))).unwrap() >= count)
-            .await;
+        until("the queue is that long", || {
+            eyes.llen::<_, usize>(format!("redisson_lock_queue:{}", tagged(name))).unwrap() >= count
+        })
+        .await;
     }
 }
 
@@ -141,8 +143,7 @@ impl Drop for Open {
 impl Java {
     async fn open(driver: Arc<Driver>, server: &Server, database: u32, watchdog: Duration) -> Self {
         let name = unique("client");
-        let command =
-            format!("client open redis://127.0.0.1:{} {database} {}", server.port, watchdog.as_millis());
+        let command = format!("client open redis://127.0.0.1:{} {database} {}", server.port, watchdog.as_millis());
         driver.tell(&name, "open", &command).value().await;
         Self { client: Arc::new(Open { name, driver: Arc::clone(&driver) }), driver }
     }

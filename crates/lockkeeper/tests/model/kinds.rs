@@ -21,6 +21,7 @@ const OPS: [CountOp; 8] = [
     CountOp::Latch(LatchOp::Down),
     CountOp::Latch(LatchOp::Read),
     CountOp::Semaphore(SemaphoreOp::Resize(1)),
+    CountOp::Semaphore(SemaphoreOp::Read),
     CountOp::Semaphore(SemaphoreOp::Remove),
 ];
 

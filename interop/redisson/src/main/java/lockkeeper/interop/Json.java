@@ -8,7 +8,12 @@ final class Json {
         return "{\"id\":" + id + ",\"value\":" + (value instanceof String text ? quoted(text) : String.valueOf(value)) + "}";
     }
 
-    static String error(long id, Throwable trouble) {
+    /** What lies under Redisson's wrappings. */
+    static String error(long id, Throwable thrown) {
+        Throwable trouble = thrown;
+        while (trouble.getCause() != null) {
+            trouble = trouble.getCause();
+        }
         String message = String.valueOf(trouble.getMessage());
         return "{\"id\":" + id + ",\"error\":" + quoted(trouble.getClass().getSimpleName()) + ",\"message\":" + quoted(message) + "}";
     }
