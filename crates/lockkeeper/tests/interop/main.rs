@@ -18,6 +18,7 @@ mod renew;
 #[path = "../redis/server.rs"]
 #[allow(dead_code, reason = "shared with other tests, which use all of it")]
 mod server;
+mod tokens;
 mod wake;
 mod world;
 
@@ -131,6 +132,7 @@ macro_rules! fenced {
             expire::their_late_release_is_refused expire::our_late_release_is_refused
             renew::their_watchdog_keeps_theirs renew::our_keeper_keeps_ours
             renew::their_watchdog_does_not_keep_ours renew::our_keeper_does_not_keep_theirs
+            tokens::tokens_grow_across_both tokens::tokens_grow_across_both_in_a_crowd tokens::tokens_counted_apart_do_not_grow
             force::their_force_takes_ours force::our_force_takes_theirs
             names::braces_and_letters_mean_the_same
         }
