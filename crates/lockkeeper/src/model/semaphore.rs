@@ -80,6 +80,7 @@ impl State {
     pub(super) fn apply(&mut self, op: SemaphoreOp) -> (Counted, Wake) {
         let before = self.total;
         let done = match op {
+            SemaphoreOp::Read => return (Counted { done: before.is_some(), value: self.free() }, Wake::NOBODY),
             SemaphoreOp::Init(total) => before.is_none() && self.set(total),
             SemaphoreOp::Resize(total) => self.set(total),
             SemaphoreOp::Remove => self.held.is_empty() && self.total.take().is_some(),
