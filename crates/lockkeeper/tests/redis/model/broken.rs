@@ -147,7 +147,7 @@ impl Backend for Broken {
     }
 
     fn liveness(&self) -> Result<Option<std::os::fd::OwnedFd>> {
-        self.inner.liveness()
+        self.store.liveness()
     }
 
     fn note(&self, event: &Event<'_>) {
