@@ -1,7 +1,11 @@
 //! The SQLite store on real files, among real processes: the contract, death, and what can be wrong with a file.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+mod death;
+mod files;
 mod folder;
+mod processes;
+mod worker;
 
 mod contract {
     //! The SQLite store keeps the contract.
