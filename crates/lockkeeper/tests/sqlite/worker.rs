@@ -182,11 +182,12 @@ async fn act(role: &str, url: &str) {
             while file.write_all(&[0; 4096]).is_ok() {}
             let released = guard.release().await;
             say(format!("released {released:?} {} {}", before.len(), names().len()));
+            drop(file);
             std::fs::remove_file(&filler).expect("removed");
             let began = Instant::now();
             let other = Client::connect(url).await.expect("a store");
             let guard = other.mutex("m").lock().wait(Duration::from_secs(10)).await;
-            say(format!("taken {} {:?}", guard.is_ok(), began.elapsed()));
+            say(format!("taken {} {:?} {:?}", guard.is_ok(), began.elapsed(), guard.err()));
         }
         other => panic!("no role {other}"),
     }
