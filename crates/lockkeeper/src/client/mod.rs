@@ -41,7 +41,7 @@ pub struct Client {
 
 impl Client {
     /// Connects to the store at `url`: `memory:` (this process, private to this client), `memory:NAME` (this process, shared by name),
-    /// `redis://…`.
+    /// `sqlite:PATH` (this machine; `sqlite:` is the user's own file), `redis://…`.
     ///
     /// # Errors
     ///
