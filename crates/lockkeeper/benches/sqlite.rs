@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_methods, missing_docs, reason = "a benchmark reads the clock")]
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn main() {
 }
 
 /// One process: cycles on an open store, and everything from opening to closing.
-async fn alone(file: &PathBuf) {
+async fn alone(file: &Path) {
     let url = format!("sqlite:{}", file.display());
     let client = Client::connect(&url).await.expect("a store");
     let mutex = client.mutex("m");

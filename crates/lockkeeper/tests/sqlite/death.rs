@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::{Client, MutexGuard};
 use tokio::task::JoinHandle;
 
-use crate::folder::Folder;
+use crate::folder::{Folder, queued};
 use crate::worker::Worker;
 
 /// Somebody who waits in the queue for what the worker holds.
@@ -16,13 +16,8 @@ async fn waiter(client: &Client) -> JoinHandle<(MutexGuard, Instant)> {
         let guard = mutex.lock().wait(Duration::from_secs(50)).await.expect("in time");
         (guard, Instant::now())
     });
-    for _ in 0..1_000 {
-        if client.inspect("m").await.unwrap().is_some_and(|seen| seen.queue.len() == 1) {
-            return waiting;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("it does not stand in the queue");
+    queued(client, 1).await;
+    waiting
 }
 
 #[tokio::test]
@@ -73,15 +68,11 @@ async fn a_dead_waiter_passes_its_turn_on() {
     let client = Client::connect(folder.url()).await.unwrap();
     let held = client.fair_mutex("m").lock().await.unwrap();
     let mut dead = Worker::start("hold", &folder.url());
-    while client.inspect("m").await.unwrap().expect("held").queue.len() < 1 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    queued(&client, 1).await;
     let other = Client::connect(folder.url()).await.unwrap();
     let mutex = other.fair_mutex("m");
     let waiting = tokio::spawn(async move { mutex.lock().wait(Duration::from_secs(50)).await });
-    while client.inspect("m").await.unwrap().expect("held").queue.len() < 2 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    queued(&client, 2).await;
     dead.kill();
     assert_eq!(client.inspect("m").await.unwrap().expect("held").queue.len(), 1, "the dead are not shown");
     let began = Instant::now();

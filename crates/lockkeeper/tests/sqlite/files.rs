@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockkeeper::{Client, ErrorKind};
 use rusqlite::Connection;
 
-use crate::folder::Folder;
+use crate::folder::{Folder, queued};
 
 async fn refused(folder: &Folder, says: &str) -> ErrorKind {
     let error = Client::connect(folder.url()).await.map(drop).unwrap_err();
@@ -168,9 +168,7 @@ async fn a_long_path_is_as_good_as_a_short_one() {
     let guard = one.fair_mutex("m").lock().await.unwrap();
     let mutex = two.fair_mutex("m");
     let waiting = tokio::spawn(async move { mutex.lock().await.map(drop) });
-    while one.inspect("m").await.unwrap().expect("held").queue.is_empty() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    queued(&one, 1).await;
     guard.release().await.unwrap();
     tokio::time::timeout(Duration::from_secs(10), waiting).await.expect("woken").unwrap().unwrap();
 }

@@ -32,3 +32,14 @@ impl Drop for Folder {
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
+
+/// Waits until so many stand in the queue for `m`; bounded.
+pub(crate) async fn queued(client: &lockkeeper::Client, many: usize) {
+    for _ in 0..2_000 {
+        if client.inspect("m").await.unwrap().is_some_and(|seen| seen.queue.len() == many) {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("there are not {many} in the queue");
+}

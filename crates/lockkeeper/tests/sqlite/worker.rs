@@ -164,10 +164,11 @@ async fn act(role: &str, url: &str) {
             let _guard = client.fair_mutex("m").lock().await.expect("a lock");
             let life = client.liveness().expect("a descriptor").expect("a life");
             rustix::io::fcntl_setfd(&life, rustix::io::FdFlags::empty()).expect("inheritable");
-            let command = Command::new("sleep").arg("100").stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("sleep");
+            let mut command = Command::new("sleep").arg("100").stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("sleep");
             drop(life);
             say(command.id());
             wait_for_a_word();
+            command.kill().and_then(|()| command.wait()).expect("ended");
         }
         // `full FOLDER`: releases on a disk without room.
         "full" => {

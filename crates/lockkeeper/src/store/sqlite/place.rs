@@ -148,6 +148,8 @@ impl Place {
 
 fn build(file: &Path) -> rusqlite::Result<()> {
     let connection = Connection::open(file)?;
+    // Synced once, when it is whole.
+    connection.pragma_update(None, "synchronous", "off")?;
     connection.pragma_update(None, "application_id", APPLICATION)?;
     connection.pragma_update(None, "user_version", LAYOUT)?;
     connection.execute_batch(TABLES)?;
