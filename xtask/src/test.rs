@@ -24,6 +24,7 @@ const STEPS: [Step; 9] = [
         all(&[
             Run::cargo(&check),
             Run::cargo(&[&check[..], &["--features", "redis"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "sqlite"]].concat()),
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
     }),

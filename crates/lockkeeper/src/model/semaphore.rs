@@ -94,6 +94,16 @@ impl State {
         true
     }
 
+    pub(super) fn owners(&self) -> Vec<WireOwner> {
+        self.held.keys().copied().collect()
+    }
+
+    pub(super) fn forget(&mut self, gone: &dyn Fn(WireOwner) -> bool) -> Wake {
+        let before = self.held.len();
+        self.held.retain(|owner, _| !gone(*owner));
+        if self.held.len() < before { Wake::ALL } else { Wake::NOBODY }
+    }
+
     pub(super) fn force(&mut self) -> Wake {
         if std::mem::take(&mut self.held).is_empty() { Wake::NOBODY } else { Wake::ALL }
     }
