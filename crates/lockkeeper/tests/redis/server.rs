@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::clock::WallClock;
+
 /// Which server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Flavour {
@@ -62,6 +64,9 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     child: Child,
     directory: PathBuf,
+    /// Given beside the usual ones.
+    options: Vec<String>,
+    clock: Option<WallClock>,
     last_database: AtomicU32,
 }
 
@@ -87,31 +92,58 @@ impl Server {
 
     /// Starts a server with more options than the usual ones.
     pub(crate) fn start_with(flavour: Flavour, options: &[&str]) -> Self {
+        Self::start_under(None, flavour, options)
+    }
+
+    /// Starts a server whose clock can be set.
+    pub(crate) fn start_under(mut clock: Option<WallClock>, flavour: Flavour, options: &[&str]) -> Self {
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         // The port may be taken between our closing it and the server's opening it: try again.
         for attempt in 0..10 {
             let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
             let directory = std::env::temp_dir().join(format!("lockkeeper-{}-{}-{port}", flavour.name(), std::process::id()));
             std::fs::create_dir_all(&directory).expect("a directory for the server");
-            let child = Self::spawn(flavour, port, &directory, options);
-            let mut server = Self { flavour, port, child, directory, last_database: AtomicU32::new(0) };
+            let child = Self::spawn(flavour, port, &directory, &options, clock.as_ref());
+            let (options, last_database) = (options.clone(), AtomicU32::new(0));
+            let mut server = Self { flavour, port, child, directory, options, clock, last_database };
             if server.answers() {
                 return server;
             }
+            clock = server.clock.take();
             assert!(attempt < 9, "{flavour:?} did not come up on 127.0.0.1:{port}");
         }
         unreachable!("the last attempt fails above")
     }
 
-    /// Kills the server and starts it again on the same port, with nothing in it.
-    pub(crate) fn restart_empty(&mut self) {
+    /// The clock it was started under.
+    pub(crate) fn clock(&self) -> &WallClock {
+        self.clock.as_ref().expect("started under a clock")
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        &self.directory
+    }
+
+    /// Kills the server (SIGKILL) and starts it again on the same port, with what it finds on its disk: nothing, unless it was told to
+    /// keep something there. `meanwhile` runs when it is dead.
+    pub(crate) fn restart(&mut self, meanwhile: impl FnOnce(&std::path::Path)) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.child = Self::spawn(self.flavour, self.port, &self.directory, &[]);
+        meanwhile(&self.directory);
+        self.child = Self::spawn(self.flavour, self.port, &self.directory, &self.options, self.clock.as_ref());
         assert!(self.answers(), "the server did not come up again on 127.0.0.1:{}", self.port);
     }
 
-    fn spawn(flavour: Flavour, port: u16, directory: &std::path::Path, options: &[&str]) -> Child {
-        Command::new(flavour.program().expect("not missing"))
+    fn spawn(flavour: Flavour, port: u16, directory: &std::path::Path, options: &[String], clock: Option<&WallClock>) -> Child {
+        let mut command = Command::new(flavour.program().expect("not missing"));
+        if let Some(clock) = clock {
+            clock.worn_by(&mut command);
+        }
+        command
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
             .args(["--databases", &DATABASES.to_string(), "--dir"])
             .arg(directory)

@@ -8,7 +8,8 @@ use lockkeeper::{Client, Error, ErrorKind, MutexGuard};
 use redis::{Commands, Connection};
 use tokio::task::JoinHandle;
 
-use crate::cost::{own, scripts_run};
+use crate::cost::own;
+use crate::site::scripts_run;
 use crate::proxy::Proxy;
 
 const CROWD: usize = 64;

@@ -90,7 +90,10 @@ mod tests {
             ("ERR WRONGTYPE Operation against a key", ForeignKey),
             ("NOPERM this user has no permissions to access a key 'OOM'", Denied),
             ("ERR ACL failure in script: User BUSY has no permissions to run the 'hset' command", Denied),
-            ("ERR Error running script (call to f_80c9): @user_script:1: @user_script: 1: The user executing the script can't run it", Denied),
+            (
+                "ERR Error running script (call to f_80c9): @user_script:1: @user_script: 1: The user executing the script can't run it",
+                Denied,
+            ),
             ("ERR The user executing the script can't run this command or subcommand script: 80c9", Denied),
             // Words of others inside the text decide nothing.
             ("ERR unknown command 'OOM', with args beginning with: 'NOPERM'", Protocol),
