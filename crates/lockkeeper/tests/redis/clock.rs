@@ -1,5 +1,6 @@
 //! A wall clock that a test can set, for a process that the test starts: `clock.c`, loaded before the program.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -43,9 +44,9 @@ impl WallClock {
         Some(clock)
     }
 
-    /// The process sees it, once it is started.
-    pub(crate) fn worn_by<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command.env("LD_PRELOAD", self.library).env("LOCKKEEPER_TEST_CLOCK", &self.path)
+    /// What makes a process see it.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
+        vec![("LD_PRELOAD", self.library.into()), ("LOCKKEEPER_TEST_CLOCK", (&self.path).into())]
     }
 
     /// So many seconds ahead of the right time, or behind it.

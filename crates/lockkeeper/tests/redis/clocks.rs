@@ -12,13 +12,15 @@ use crate::proxy::Fault;
 use crate::server::{Flavour, Server};
 use crate::site::{Site, ms, scripts_run, until};
 
-async fn under_a_clock(test: &str) -> Option<Site> {
+/// A site whose server has a clock that can be set. `None`: skipped, and said so.
+async fn under_a_clock(test: &str) -> Option<(Site, WallClock)> {
     if let Some(why) = Server::missing(Flavour::Redis) {
         lockkeeper::conformance::skip(test, &why);
         return None;
     }
     let clock = WallClock::new(test)?;
-    Some(Site::before(Server::start_under(Some(clock), Flavour::Redis, &[]), None).await)
+    let server = Server::start_in(clock.environment(), Flavour::Redis, &[]);
+    Some((Site::before(server, None).await, clock))
 }
 
 fn server_time(site: &Site) -> u64 {
@@ -28,11 +30,11 @@ fn server_time(site: &Site) -> u64 {
 /// All leases end at once: the holder is told, and nobody's requests are late for long.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_clock_set_forward_ends_leases_and_the_holder_is_told() {
-    let Some(site) = under_a_clock("server clock forward").await else { return };
+    let Some((site, clock)) = under_a_clock("server clock forward").await else { return };
     let lease = ms(1_500);
     let (client, before) = (site.client(Client::builder().lease(lease)).await, server_time(&site));
     let guard = client.mutex("m").lock().await.unwrap();
-    site.server.clock().set(60);
+    clock.set(60);
     assert!(server_time(&site) >= before + 60, "the clock was not set: nothing was tested");
     assert_eq!(timeout(lease * 4, guard.lost()).await.expect("told"), LossReason::Gone);
     let began = Instant::now();
@@ -45,10 +47,10 @@ async fn a_server_clock_set_forward_ends_leases_and_the_holder_is_told() {
 /// The server keeps the name for longer; the holder's validity is its own, and the next token is larger although its clock is behind.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_clock_set_back_lengthens_no_validity_and_tokens_still_grow() {
-    let Some(site) = under_a_clock("server clock back").await else { return };
+    let Some((site, clock)) = under_a_clock("server clock back").await else { return };
     let client = site.client(Client::builder()).await;
     let guard = client.mutex("m").lock().lease(ms(700)).await.unwrap();
-    site.server.clock().set(-90);
+    clock.set(-90);
     assert_eq!(timeout(ms(3_000), guard.lost()).await.expect("told"), LossReason::Expired);
     assert!(!guard.is_valid());
     let left: i64 = site.eyes().pttl("m").unwrap();
@@ -65,9 +67,9 @@ async fn a_server_clock_set_back_lengthens_no_validity_and_tokens_still_grow() {
 /// A request's last moment is told in the server's time. If that was set back, and nobody looked again, a request could come a minute late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_clock_set_back_is_noticed_on_a_connection_in_use() {
-    let Some(site) = under_a_clock("server clock noticed").await else { return };
+    let Some((site, clock)) = under_a_clock("server clock noticed").await else { return };
     let (client, mut eyes) = (site.client(Client::builder().command_timeout(ms(600))).await, site.eyes());
-    site.server.clock().set(-90);
+    clock.set(-90);
     // What is known of the clock grows old; the next request has it looked up.
     sleep(Duration::from_secs(6)).await;
     client.mutex("other").lock().await.unwrap().release().await.unwrap();

@@ -260,6 +260,7 @@ async fn a_partition_is_told_at_the_deadline_and_what_arrives_after_it_revives_n
     let lease = ms(900);
     let (client, other, mut eyes) = (site.client(Client::builder().lease(lease)).await, site.other().await, site.eyes());
     let guard = client.mutex("m").lock().await.unwrap();
+    until("the keeper is connected", || !eyes.keys::<_, Vec<String>>("lockkeeper:client:*").unwrap().is_empty()).await;
     site.proxy.next(RENEWAL, Fault::Hold);
     site.proxy.fall_silent(true);
     until("a renewal is on its way", || site.proxy.met()).await;

@@ -1,14 +1,13 @@
 //! Redis and Valkey servers of our own, on loopback and a free port, in a directory that goes with them; stopped by pid.
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
-
-use crate::clock::WallClock;
 
 /// Which server.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +65,7 @@ pub(crate) struct Server {
     directory: PathBuf,
     /// Given beside the usual ones.
     options: Vec<String>,
-    clock: Option<WallClock>,
+    environment: Vec<(&'static str, OsString)>,
     last_database: AtomicU32,
 }
 
@@ -92,32 +91,26 @@ impl Server {
 
     /// Starts a server with more options than the usual ones.
     pub(crate) fn start_with(flavour: Flavour, options: &[&str]) -> Self {
-        Self::start_under(None, flavour, options)
+        Self::start_in(Vec::new(), flavour, options)
     }
 
-    /// Starts a server whose clock can be set.
-    pub(crate) fn start_under(mut clock: Option<WallClock>, flavour: Flavour, options: &[&str]) -> Self {
+    /// Starts a server with something in its environment.
+    pub(crate) fn start_in(environment: Vec<(&'static str, OsString)>, flavour: Flavour, options: &[&str]) -> Self {
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         // The port may be taken between our closing it and the server's opening it: try again.
         for attempt in 0..10 {
             let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
             let directory = std::env::temp_dir().join(format!("lockkeeper-{}-{}-{port}", flavour.name(), std::process::id()));
             std::fs::create_dir_all(&directory).expect("a directory for the server");
-            let child = Self::spawn(flavour, port, &directory, &options, clock.as_ref());
-            let (options, last_database) = (options.clone(), AtomicU32::new(0));
-            let mut server = Self { flavour, port, child, directory, options, clock, last_database };
+            let child = Self::spawn(flavour, port, &directory, &options, &environment);
+            let (options, environment, last_database) = (options.clone(), environment.clone(), AtomicU32::new(0));
+            let mut server = Self { flavour, port, child, directory, options, environment, last_database };
             if server.answers() {
                 return server;
             }
-            clock = server.clock.take();
             assert!(attempt < 9, "{flavour:?} did not come up on 127.0.0.1:{port}");
         }
         unreachable!("the last attempt fails above")
-    }
-
-    /// The clock it was started under.
-    pub(crate) fn clock(&self) -> &WallClock {
-        self.clock.as_ref().expect("started under a clock")
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -134,16 +127,19 @@ impl Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
         meanwhile(&self.directory);
-        self.child = Self::spawn(self.flavour, self.port, &self.directory, &self.options, self.clock.as_ref());
+        self.child = Self::spawn(self.flavour, self.port, &self.directory, &self.options, &self.environment);
         assert!(self.answers(), "the server did not come up again on 127.0.0.1:{}", self.port);
     }
 
-    fn spawn(flavour: Flavour, port: u16, directory: &std::path::Path, options: &[String], clock: Option<&WallClock>) -> Child {
-        let mut command = Command::new(flavour.program().expect("not missing"));
-        if let Some(clock) = clock {
-            clock.worn_by(&mut command);
-        }
-        command
+    fn spawn(
+        flavour: Flavour,
+        port: u16,
+        directory: &std::path::Path,
+        options: &[String],
+        environment: &[(&'static str, OsString)],
+    ) -> Child {
+        Command::new(flavour.program().expect("not missing"))
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
             .args(["--databases", &DATABASES.to_string(), "--dir"])
             .arg(directory)
@@ -162,12 +158,22 @@ impl Server {
             if self.child.try_wait().expect("a child").is_some() {
                 return false;
             }
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+            if self.pinged().is_ok_and(|answer| !answer.starts_with("-LOADING")) {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         false
+    }
+
+    /// What it answers to a PING.
+    fn pinged(&self) -> std::io::Result<String> {
+        let mut server = TcpStream::connect(("127.0.0.1", self.port))?;
+        server.set_read_timeout(Some(Duration::from_secs(1)))?;
+        server.write_all(b"PING\r\n")?;
+        let mut answer = String::new();
+        BufReader::new(server).read_line(&mut answer)?;
+        Ok(answer)
     }
 
     /// The server of this flavour that the tests of this binary share; it ends with the last of them.
