@@ -148,15 +148,31 @@ async fn half_an_answer_cut_at_any_byte_is_no_answer() {
 async fn garbage_for_an_answer_drops_the_connection_and_is_asked_again() {
     let Some(site) = Site::sound("garbage").await else { return };
     let (client, mut eyes) = (site.client(quick()).await, site.eyes());
-    for garbage in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"\x00\xff\xfe\r\n", b"*-7\r\n", b":12x\r\n", b"$99999999999\r\n"] {
+    let all = [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"\x00\xff\xfe\r\n", b":12x\r\n", b"$99999999999\r\n"];
+    for (number, garbage) in all.into_iter().enumerate() {
         let shown = String::from_utf8_lossy(garbage);
-        let name = format!("garbled{}", garbage.len());
+        let name = format!("garbled{number}");
         site.proxy.next(&name, Fault::Garble(garbage));
         let guard = client.mutex(&name).lock().wait(ms(5_000)).await;
         assert!(site.proxy.met());
         let guard = guard.unwrap_or_else(|error| panic!("{shown:?}: {error:?}"));
         assert_eq!(holders(&mut eyes, &name), [(guard.owner().to_string(), 1)], "{shown:?}");
         guard.release().await.unwrap();
+    }
+}
+
+/// A well-formed answer that no script of ours gives: told as that, and what may have been taken is given back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_senseless_answer_is_told_and_leaves_nothing() {
+    let Some(site) = Site::sound("senseless answers").await else { return };
+    let (client, mut eyes) = (site.client(quick()).await, site.eyes());
+    for (number, answer) in [&b"+OK\r\n"[..], b"*0\r\n", b"*1\r\n:77\r\n", b"_\r\n"].into_iter().enumerate() {
+        let name = format!("senseless{number}");
+        site.proxy.next(&name, Fault::Garble(answer));
+        let error = client.mutex(&name).lock().lease(Duration::from_secs(60)).wait(ms(5_000)).await.unwrap_err();
+        assert!(site.proxy.met());
+        assert_eq!(error.kind(), ErrorKind::Protocol, "{name}: {error}");
+        until("it is given back", || !eyes.exists::<_, bool>(&name).unwrap()).await;
     }
 }
 
