@@ -20,10 +20,12 @@ pub(crate) struct WallClock {
 fn library() -> Option<&'static Path> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     let compile = || {
-        let library = std::env::temp_dir().join(format!("lockkeeper-clock-{}.so", std::process::id()));
+        // Beside what cargo builds. Under a name of our own first: another run may use the one that is there.
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let (library, ours) = (folder.join("clock.so"), folder.join(format!("clock-{}.so", std::process::id())));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/redis/clock.c");
-        let compiled = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(source).status();
-        compiled.is_ok_and(|status| status.success()).then_some(library)
+        let compiled = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&ours).arg(source).status();
+        (compiled.is_ok_and(|status| status.success()) && std::fs::rename(&ours, &library).is_ok()).then_some(library)
     };
     LIBRARY.get_or_init(compile).as_deref()
 }
