@@ -1,7 +1,7 @@
 //! One connection to one server: made when needed, made again when it breaks, with all subscriptions. It never sends anything twice.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -28,10 +28,21 @@ const CONNECTING: Duration = Duration::from_secs(3);
 /// How long the server may take to confirm a subscription, or its end.
 const CONFIRMING: Duration = Duration::from_secs(3);
 
+/// The pauses between attempts to connect that fail: the first, and what they grow to. Whoever asks in between gets the last error.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// A connection that broke is made again after at most this long, without being asked for; many clients do not come at once.
+const SPREAD: Duration = Duration::from_millis(50);
+
+/// What is known of the server's clock is looked up again, beside a request, when it is older than this: clocks are set.
+const TRUSTED: Duration = Duration::from_secs(5);
+
 pub(super) struct Transport {
     config: Config,
     runtime: Runtime,
     live: Mutex<Option<Live>>,
+    /// Why there is no connection, and for how long nobody tries again.
+    refused: Mutex<Option<Refused>>,
     /// One at a time connects.
     connecting: tokio::sync::Mutex<()>,
     /// One at a time subscribes or unsubscribes, so that what the server was told last is what was wanted last.
@@ -43,12 +54,47 @@ pub(super) struct Transport {
 struct Live {
     connection: MultiplexedConnection,
     number: u64,
-    /// The server's clock in µs less ours, at least: a deadline translated by it is never too late.
-    clock_ahead: i128,
+    offset: Arc<Offset>,
     /// When anything was answered last.
     heard: Arc<AtomicU64>,
     /// How long requests waited in vain since then, in ns.
     silent: Arc<AtomicU64>,
+}
+
+struct Refused {
+    error: Error,
+    pause: Duration,
+    until: Instant,
+}
+
+/// How far the server's clock is ahead of ours.
+struct Offset {
+    /// In µs, at least: a deadline translated by it is never too late.
+    micros: AtomicI64,
+    /// When it was measured, in ns of our clock.
+    measured: AtomicU64,
+}
+
+impl Offset {
+    /// The server said `time` (µs) between `sent` and `heard`.
+    fn new(time: i64, heard: Instant) -> Self {
+        Self { micros: AtomicI64::new(time - micros(heard)), measured: AtomicU64::new(heard.as_nanos()) }
+    }
+
+    /// The same again. What was believed stays if it can be: a slow answer tells less, not that the clock was set.
+    fn measured_again(&self, time: i64, sent: Instant, heard: Instant) {
+        let (least, most) = (time - micros(heard), time - micros(sent));
+        if !(least..=most).contains(&self.micros.load(Ordering::Relaxed)) {
+            self.micros.store(least, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the caller is to measure it again; one at a time is.
+    fn is_due(&self, now: Instant) -> bool {
+        let measured = self.measured.load(Ordering::Relaxed);
+        now.since(Instant::from_nanos(measured)) > TRUSTED
+            && self.measured.compare_exchange(measured, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
 }
 
 impl Transport {
@@ -57,6 +103,7 @@ impl Transport {
             config,
             runtime,
             live: Mutex::default(),
+            refused: Mutex::default(),
             connecting: tokio::sync::Mutex::default(),
             subscribing: tokio::sync::Mutex::default(),
             channels: Arc::default(),
@@ -96,20 +143,39 @@ impl Transport {
             .unwrap_or_else(|| Err(Error::new(ErrorKind::Unavailable, "the executor that was connecting to redis is gone")))
     }
 
-    async fn connected(&self) -> Result<Live> {
+    fn refused(&self) -> MutexGuard<'_, Option<Refused>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn connected(self: &Arc<Self>) -> Result<Live> {
         let _one = self.connecting.lock().await;
         if let Some(live) = self.live().clone() {
             return Ok(live);
         }
+        if let Some(refused) = self.refused().as_ref().filter(|refused| self.runtime.now() < refused.until) {
+            return Err(refused.error.clone());
+        }
         let slow = || Err(Error::new(ErrorKind::Unavailable, format!("{} did not answer within {CONNECTING:?}", self.config)));
-        let live = runtime::within(CONNECTING, Box::pin(self.connect())).await.unwrap_or_else(slow)?;
+        let made = runtime::within(CONNECTING, Box::pin(self.connect())).await.unwrap_or_else(slow);
+        let mut refused = self.refused();
+        let live = match made {
+            Ok(live) => live,
+            Err(error) => {
+                let pause = refused.as_ref().map_or(PAUSES.0, |before| (before.pause * 2).min(PAUSES.1));
+                let until = self.runtime.now().plus(runtime::jitter(pause / 2, pause));
+                *refused = Some(Refused { error: error.clone(), pause, until });
+                return Err(error);
+            }
+        };
+        *refused = None;
+        drop(refused);
         *self.live() = Some(live.clone());
         // Whoever waits may have missed a message.
         self.channels.ring_all();
         Ok(live)
     }
 
-    async fn connect(&self) -> Result<Live> {
+    async fn connect(self: &Arc<Self>) -> Result<Live> {
         let failed = |error| error::of_connecting(error, &self.config);
         let Config { address, database, user, password, .. } = &self.config;
         let mut settings = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(i64::from(*database));
@@ -126,12 +192,15 @@ impl Transport {
         let info = address.into_connection_info().map_err(failed)?;
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let client = Client::open(info.set_tcp_settings(tcp).set_redis_settings(settings)).map_err(failed)?;
-        let channels = Arc::clone(&self.channels);
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let us = Arc::downgrade(self);
         let pushed = move |push: PushInfo| -> std::result::Result<(), Error> {
-            if push.kind == PushKind::Message
-                && let Some(Value::BulkString(channel)) = push.data.first()
-            {
-                channels.ring(&String::from_utf8_lossy(channel));
+            let Some(us) = us.upgrade() else { return Ok(()) };
+            match (push.kind, push.data.first()) {
+                (PushKind::Message, Some(Value::BulkString(channel))) => us.channels.ring(&String::from_utf8_lossy(channel)),
+                (PushKind::Disconnection, _) => us.broken(number),
+                _ => {}
             }
             Ok(())
         };
@@ -147,18 +216,17 @@ impl Transport {
             connection.subscribe(&channels).await.map_err(failed)?;
             channels.iter().for_each(|channel| self.channels.set_subscribed(channel));
         }
-        static LAST: AtomicU64 = AtomicU64::new(0);
         Ok(Live {
             connection,
-            number: LAST.fetch_add(1, Ordering::Relaxed),
-            clock_ahead: time.0 * 1_000_000 + time.1 - micros(now),
+            number,
+            offset: Arc::new(Offset::new(time.0 * 1_000_000 + time.1, now)),
             heard: Arc::new(AtomicU64::new(now.as_nanos())),
             silent: Arc::default(),
         })
     }
 
     /// The server's time, in s and µs. On the way it is given the scripts, so that the first use of each takes one round trip, not two.
-    async fn greet(connection: &mut MultiplexedConnection) -> redis::RedisResult<(i128, i128)> {
+    async fn greet(connection: &mut MultiplexedConnection) -> redis::RedisResult<(i64, i64)> {
         let mut greeting = redis::pipe();
         for script in script::ALL {
             // A user who may not leave scripts here can still send them in full.
@@ -166,7 +234,7 @@ impl Transport {
         }
         // Last, so that it is as fresh as can be when it comes.
         greeting.cmd("TIME").ignore_errors();
-        let answers: Vec<redis::RedisResult<(i128, i128)>> = greeting.query_async(connection).await?;
+        let answers: Vec<redis::RedisResult<(i64, i64)>> = greeting.query_async(connection).await?;
         let nothing = || Err((redis::ErrorKind::UnexpectedReturnType, "no answer to TIME").into());
         answers.into_iter().next().unwrap_or_else(nothing)
     }
@@ -179,7 +247,11 @@ impl Transport {
         arguments: impl FnOnce(&Clock) -> Vec<Vec<u8>>,
     ) -> Result<Value> {
         let mut live = self.connection().await?;
-        let arguments = arguments(&Clock(live.clock_ahead));
+        if live.offset.is_due(self.runtime.now()) {
+            let (us, live) = (Arc::clone(self), live.clone());
+            runtime::spawn(async move { us.look_at_the_clock(live).await });
+        }
+        let arguments = arguments(&Clock(live.offset.micros.load(Ordering::Relaxed)));
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         match self.send(&mut live, &script.by_hash(keys, &arguments)).await {
             Err(error) if error.code() == Some("NOSCRIPT") => self.send(&mut live, &script.in_full(keys, &arguments)).await,
@@ -206,7 +278,9 @@ impl Transport {
         let answer = live.connection.send_packed_command(command).await.and_then(Value::extract_error);
         waiting.answered = true;
         match &answer {
-            Err(error) if error.code().is_none() => self.discard(live.number),
+            Err(error) if error.code().is_none() => {
+                self.discard(live.number);
+            }
             _ => {
                 live.heard.store(self.runtime.now().as_nanos(), Ordering::Relaxed);
                 live.silent.store(0, Ordering::Relaxed);
@@ -215,11 +289,35 @@ impl Transport {
         answer
     }
 
-    /// The connection is of no use any more; the next request makes a new one.
-    fn discard(&self, number: u64) {
+    /// Measures the server's clock again.
+    async fn look_at_the_clock(&self, mut live: Live) {
+        let (sent, time) = (self.runtime.now(), redis::cmd("TIME"));
+        let asked = Box::pin(self.send(&mut live, &time));
+        if let Some(Ok(answer)) = runtime::within(CONFIRMING, asked).await
+            && let Ok((seconds, micros)) = super::parsed::<(i64, i64)>(answer)
+        {
+            live.offset.measured_again(seconds * 1_000_000 + micros, sent, self.runtime.now());
+        }
+    }
+
+    /// The connection is of no use any more; the next request makes a new one. Whether it was the present one.
+    fn discard(&self, number: u64) -> bool {
         let mut live = self.live();
-        if live.as_ref().is_some_and(|live| live.number == number) {
+        let present = live.as_ref().is_some_and(|live| live.number == number);
+        if present {
             *live = None;
+        }
+        present
+    }
+
+    /// The connection broke. Made again at once, it is there when a renewal needs it, and misses few messages.
+    fn broken(self: Arc<Self>, number: u64) {
+        if self.discard(number) {
+            runtime::spawn_if_possible(async move {
+                self.runtime.sleep_until(self.runtime.now().plus(runtime::jitter(Duration::ZERO, SPREAD))).await;
+                // If it cannot be, the next request tries again, and tells.
+                let _ = self.ready().await;
+            });
         }
     }
 
@@ -276,18 +374,18 @@ impl Transport {
 }
 
 /// Translates times to the server's clock.
-pub(super) struct Clock(i128);
+pub(super) struct Clock(i64);
 
 impl Clock {
     /// Microseconds on the server's clock, never later than `at`.
     pub(super) fn micros(&self, at: Instant) -> Vec<u8> {
         // 2^53 is where Lua's numbers stop being exact, some 285 years from 1970.
-        (micros(at) + self.0).clamp(0, 1 << 53).to_string().into_bytes()
+        micros(at).saturating_add(self.0).clamp(0, 1 << 53).to_string().into_bytes()
     }
 }
 
-fn micros(at: Instant) -> i128 {
-    i128::from(at.as_nanos() / 1_000)
+fn micros(at: Instant) -> i64 {
+    i64::try_from(at.as_nanos() / 1_000).unwrap_or(i64::MAX)
 }
 
 /// A request without an answer yet. Given up after a silence it takes the connection with it.
