@@ -4,7 +4,20 @@ use crate::steps::Run;
 
 /// Runs them; `arguments` are theirs.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    let mut words = vec!["bench", "-p", "lockkeeper", "--features", "redis", "--bench", "core", "--bench", "redis", "--"];
+    let mut words = vec![
+        "bench",
+        "-p",
+        "lockkeeper",
+        "--features",
+        "redis,sqlite",
+        "--bench",
+        "core",
+        "--bench",
+        "redis",
+        "--bench",
+        "sqlite",
+        "--",
+    ];
     words.extend(arguments.iter().map(String::as_str));
     Run::cargo(&words).stream()
 }

@@ -1,8 +1,9 @@
-//! The project's chores: `cargo xtask setup | test | bench | help`. Needs nothing but cargo.
+//! The project's chores: `cargo xtask setup | test | interop | bench | help`. Needs nothing but cargo.
 #![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
 
 mod apt;
 mod bench;
+mod interop;
 mod servers;
 mod setup;
 mod steps;
@@ -14,10 +15,11 @@ const HELP: &str = "\
 cargo xtask setup           look for what the tests need, and install what is missing where that is possible
 cargo xtask test            everything that must hold before a change goes in
 cargo xtask test STEP...    only these steps
+cargo xtask interop [TEST]  the tests beside the real Redisson, with what they need; arguments go to them
 cargo xtask bench [ARG]...  the benchmarks; arguments go to them
 cargo xtask help            this
 
-LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, redis-6.2, valkey
+LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, redis-6.2, valkey, redisson
 LOCKKEEPER_REDIS_62=FILE    the Redis 6.2 server, instead of the one that setup downloads
 LOCKKEEPER_VALKEY=FILE      the Valkey server, instead of the one that setup downloads";
 
@@ -27,12 +29,13 @@ fn main() -> ExitCode {
     let done = match verb {
         "setup" => setup::run(),
         "test" => test::run(rest),
+        "interop" => interop::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}\n\nSteps of the test: {}", test::names());
             Ok(())
         }
-        _ => Err(format!("there is no verb {verb}; there are setup, test, bench, help")),
+        _ => Err(format!("there is no verb {verb}; there are setup, test, interop, bench, help")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

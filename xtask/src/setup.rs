@@ -1,10 +1,13 @@
 //! `cargo xtask setup`: what the tests need besides cargo.
 
 use crate::apt;
+use crate::interop;
 use crate::servers::SERVERS;
 use crate::steps::{Outcome, find, step};
 
 const HOW: &str = "install it: apt-get install redis-server, dnf install redis, apk add redis or brew install redis";
+
+const JAVA: &str = "install a JDK 17 and Maven, and see that Maven can download";
 
 /// Looks for what the tests need, and installs what is missing where that is possible without asking.
 pub(crate) fn run() -> Result<(), String> {
@@ -14,16 +17,25 @@ pub(crate) fn run() -> Result<(), String> {
 /// The step alone.
 pub(crate) fn needed() -> Result<Outcome, String> {
     let list = std::env::var("LOCKKEEPER_REQUIRE").unwrap_or_default();
+    let servers = SERVERS.iter().map(|server| server.name);
+    needed_for(&list, &["redis"].into_iter().chain(servers).chain(["redisson"]).collect::<Vec<_>>())
+}
+
+/// Only what stands in `wanted`; what stands in `list` must be there in the end.
+pub(crate) fn needed_for(list: &str, wanted: &[&str]) -> Result<Outcome, String> {
     let mut missing = Vec::new();
-    if !provide("redis", HOW, &list, redis, || apt::install("redis-server"))? {
+    if wanted.contains(&"redis") && !provide("redis", HOW, list, redis, || apt::install("redis-server"))? {
         missing.push("redis");
     }
-    for server in &SERVERS {
+    for server in SERVERS.iter().filter(|server| wanted.contains(&server.name)) {
         let how = format!("see that pip can download, or set {} to the path of such a server", server.variable);
         let found = || server.find().inspect(|file| println!("    {} is {}", server.name, file.display())).is_some();
-        if !provide(server.name, &how, &list, found, || server.download())? {
+        if !provide(server.name, &how, list, found, || server.download())? {
             missing.push(server.name);
         }
+    }
+    if wanted.contains(&"redisson") && !provide("redisson", JAVA, list, redisson, interop::build)? {
+        missing.push("redisson");
     }
     Ok(if missing.is_empty() { Outcome::Done } else { Outcome::Skipped(format!("no {}", missing.join(", no "))) })
 }
@@ -58,6 +70,10 @@ fn redis() -> bool {
         println!("    redis-server is {}", file.display());
     }
     server.is_some()
+}
+
+fn redisson() -> bool {
+    interop::find_drivers().inspect(|place| println!("    redisson is driven from {}", place.display())).is_some()
 }
 
 /// Whether the list, separated by commas, names `what`.

@@ -152,7 +152,7 @@ pub(crate) fn step(
 }
 
 /// The root of the project.
-fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the project")
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::interop;
 use crate::servers::SERVERS;
 use crate::setup;
 use crate::steps::{Outcome, Run, find, step};
@@ -23,6 +24,7 @@ const STEPS: [Step; 9] = [
         all(&[
             Run::cargo(&check),
             Run::cargo(&[&check[..], &["--features", "redis"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "sqlite"]].concat()),
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
     }),
@@ -88,13 +90,16 @@ fn intruder<'a>(tree: &str, forbidden: &[&'a str]) -> Option<&'a str> {
     crates.find_map(|name| forbidden.iter().find(|&&bad| bad == name).copied())
 }
 
-/// All tests; they are told where the servers are that are not on the PATH.
+/// All tests; they are told where the servers are that are not on the PATH, and the drivers of Redisson.
 fn tests() -> Result<Outcome, String> {
     let mut test = Run::cargo(&["test", "--workspace", "--all-features"]).within(LIMIT);
     for server in &SERVERS {
         if let Some(file) = server.find() {
             test = test.with(server.variable, file.display().to_string());
         }
+    }
+    if let Some(place) = interop::find_drivers() {
+        test = test.with(interop::VARIABLE, place.display().to_string());
     }
     all(&[test])
 }

@@ -57,6 +57,11 @@ pub use token::Token;
 #[doc = include_str!("../../../docs/backends/redis.md")]
 pub struct RedisPage;
 
+/// The code of the page on SQLite, compiled by the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/backends/sqlite.md")]
+pub struct SqlitePage;
+
 /// The README's code, compiled and run by the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

@@ -48,6 +48,16 @@ impl Instant {
     }
 }
 
+/// One run of one machine.
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Boot {
+    /// The machine; empty where it has no id.
+    pub(crate) machine: String,
+    /// Drawn by the kernel when it starts.
+    pub(crate) boot: String,
+}
+
 /// A boxed future, as the traits here return it.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -137,6 +147,41 @@ impl Runtime {
         Ok(())
     }
 
+    /// Runs `work` on a thread of its own: for calls that block.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the machine gives no thread.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn thread(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "the machine gives no thread for its store of locks").with_source(error)
+        })
+    }
+
+    /// Which life of which machine the clock of [`Runtime::now`] counts from: only points of the same boot can be compared.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] where the machine does not tell, or shows this process another clock than its neighbours.
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    pub(crate) fn boot(&self) -> Result<Boot> {
+        let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
+        let unsupported = |what: &str| Error::new(ErrorKind::Unsupported, format!("leases cannot be compared here: {what}"));
+        if matches!(self.0, Mode::Simulated { .. }) {
+            return Ok(Boot { machine: "simulated".to_owned(), boot: self.client_id().to_string() });
+        }
+        let shifted = read("/proc/self/timens_offsets").unwrap_or_default();
+        let own_clock = |line: &str| line.starts_with("boottime") && line.split_whitespace().skip(1).any(|offset| offset != "0");
+        if shifted.lines().any(own_clock) {
+            return Err(unsupported("this process lives in a time namespace with a boot clock of its own"));
+        }
+        let boot = read("/proc/sys/kernel/random/boot_id").map_err(|error| {
+            unsupported("/proc/sys/kernel/random/boot_id cannot be read; is /proc mounted?").with_source(error)
+        })?;
+        Ok(Boot { machine: read("/etc/machine-id").unwrap_or_default(), boot })
+    }
+
     /// A new random client id.
     #[must_use]
     pub fn client_id(&self) -> ClientId {
@@ -170,6 +215,12 @@ pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static)
     if let Ok(executor) = tokio::runtime::Handle::try_current() {
         executor.spawn(task);
     }
+}
+
+/// Blocks this thread for so long. Only for threads of our own.
+#[cfg(feature = "sqlite")]
+pub(crate) fn nap(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// A duration between `low` and `high`, by chance, so that many waiters do not come back in step.

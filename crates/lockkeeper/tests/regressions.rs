@@ -148,9 +148,20 @@ fn refused_renewals_are_repeated_with_pauses_up_to_the_end() {
         executor.block_on(async {
             // The keeper on this executor, where the recorder sees it.
             let world = World::simulated();
-            let guard = world.client(ms(900)).mutex("x").lock().await.unwrap();
+            let client = world.client(ms(900));
+            let guard = client.mutex("x").lock().await.unwrap();
             world.chaos.always(Faulty::Renew, Fault::Refuse);
-            guard.lost().await;
+            // Others wake the keeper all the time; a pause is not over because of that.
+            let others = async {
+                loop {
+                    drop(client.mutex("y").lock().await.unwrap());
+                    sleep(ms(1)).await;
+                }
+            };
+            tokio::select! {
+                _ = guard.lost() => {}
+                () = others => {}
+            }
         });
     });
     let failed = snapshots.snapshot().into_vec().into_iter().find_map(|(key, _, _, value)| match value {

@@ -19,6 +19,7 @@ pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiting}
 pub use wait::{Bell, Ringer};
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,6 +100,16 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Tells who this client is, for people who look; forgotten after `ttl` unless told again.
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()>;
+
+    /// A descriptor that stands for the life of this client's holds, where the kernel tells the store of a death: as long as a copy of it
+    /// is open anywhere, they count as alive (their leases end all the same). `None` where only leases tell.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the machine gives no descriptor.
+    fn liveness(&self) -> Result<Option<OwnedFd>> {
+        Ok(None)
+    }
 
     /// Hears what happened to the client's own holds and waits. Layers count and trace it; stores ignore it. Must not block.
     fn note(&self, event: &Event<'_>);

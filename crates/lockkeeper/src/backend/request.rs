@@ -184,7 +184,7 @@ impl CountOp {
     /// Whether it only looks: such a request is neither remembered nor ever late.
     #[must_use]
     pub const fn is_read(self) -> bool {
-        matches!(self, Self::Counter(CounterOp::Read) | Self::Latch(LatchOp::Read))
+        matches!(self, Self::Counter(CounterOp::Read) | Self::Latch(LatchOp::Read) | Self::Semaphore(SemaphoreOp::Read))
     }
 }
 
@@ -227,6 +227,8 @@ pub enum SemaphoreOp {
     Init(u32),
     /// Set; permits above it stay with their holders and are not given out again.
     Resize(u32),
+    /// Tell how many permits are free, and whether it is there.
+    Read,
     /// Remove it if nobody holds a permit.
     Remove,
 }

@@ -13,7 +13,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `InvalidName`; the store's errors.
+    /// `InvalidName`; `ForeignKey` if what lies there is no lock; the store's errors.
     ///
     /// # Cancel safety
     ///

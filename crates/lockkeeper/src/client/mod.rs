@@ -7,6 +7,7 @@ mod url;
 pub use builder::Builder;
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::backend::Backend;
@@ -40,7 +41,7 @@ pub struct Client {
 
 impl Client {
     /// Connects to the store at `url`: `memory:` (this process, private to this client), `memory:NAME` (this process, shared by name),
-    /// `redis://…`.
+    /// `sqlite:PATH` (this machine; `sqlite:` is the user's own file), `redis://…`.
     ///
     /// # Errors
     ///
@@ -154,6 +155,27 @@ impl Client {
     #[must_use]
     pub fn id(&self) -> ClientId {
         self.session.id()
+    }
+
+    /// A descriptor that stands for the life of this client's holds, on stores that learn of a death from the kernel (`sqlite:`);
+    /// `None` elsewhere.
+    ///
+    /// As long as a copy of it is open anywhere, the holds count as alive; their leases end all the same. A program that runs
+    /// another one under its lock clears the close-on-exec flag of this descriptor, starts the other program, and drops it: then
+    /// the holder is dead only when both are gone. Ask while holding: a client that holds nothing may be given another life later.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the machine gives no descriptor.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// let client = lockkeeper::Client::connect("memory:").await?;
+    /// assert!(client.liveness()?.is_none(), "the store is this process");
+    /// # Ok(()) }
+    /// ```
+    pub fn liveness(&self) -> Result<Option<OwnedFd>> {
+        self.backend().liveness()
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {

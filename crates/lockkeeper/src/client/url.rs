@@ -10,6 +10,8 @@ use crate::runtime::Runtime;
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::{Config as RedisConfig, RedisStore};
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+use crate::store::sqlite::{Config as SqliteConfig, SqliteStore};
 
 /// A store that a URL names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,11 +20,14 @@ pub(super) enum Target {
     Memory(Option<String>),
     #[cfg(feature = "redis")]
     Redis(RedisConfig),
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    Sqlite(SqliteConfig),
 }
 
 /// The schemes that exist, and the feature each needs.
-const SCHEMES: [(&str, Option<&str>); 8] = [
+const SCHEMES: [(&str, Option<&str>); 9] = [
     ("memory", None),
+    ("sqlite", Some("sqlite")),
     ("redis", Some("redis")),
     ("rediss", Some("redis-tls")),
     ("redis+unix", Some("redis")),
@@ -46,6 +51,10 @@ pub(super) fn parse(url: &str) -> Result<Target> {
         "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" => RedisConfig::parse(url).map(Target::Redis),
         #[cfg(feature = "redis-tls")]
         "rediss" | "rediss+sentinel" | "rediss+cluster" => RedisConfig::parse(url).map(Target::Redis),
+        #[cfg(all(feature = "sqlite", target_os = "linux"))]
+        "sqlite" => SqliteConfig::parse(url).map(Target::Sqlite),
+        #[cfg(all(feature = "sqlite", not(target_os = "linux")))]
+        "sqlite" => config("sqlite: needs the boot clock of Linux; choose another store on this machine".to_owned()),
         _ => match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((_, Some(feature))) => {
                 config(format!("{scheme}: needs the feature `{feature}` of lockkeeper; add features = [\"{feature}\"]"))
@@ -72,6 +81,8 @@ impl Target {
             Self::Memory(Some(name)) => shared(name, runtime),
             #[cfg(feature = "redis")]
             Self::Redis(config) => RedisStore::connect(config, runtime).await?,
+            #[cfg(all(feature = "sqlite", target_os = "linux"))]
+            Self::Sqlite(config) => SqliteStore::connect(config, runtime).await?,
         })
     }
 }
@@ -96,6 +107,8 @@ impl fmt::Display for Target {
             Self::Memory(Some(name)) => write!(f, "memory:{name}"),
             #[cfg(feature = "redis")]
             Self::Redis(config) => config.fmt(f),
+            #[cfg(all(feature = "sqlite", target_os = "linux"))]
+            Self::Sqlite(config) => config.fmt(f),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -187,6 +188,10 @@ impl Backend for Chaos {
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
         self.inner.announce(card, ttl)
+    }
+
+    fn liveness(&self) -> Result<Option<OwnedFd>> {
+        self.inner.liveness()
     }
 
     fn note(&self, event: &Event<'_>) {

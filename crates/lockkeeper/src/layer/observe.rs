@@ -11,6 +11,7 @@
 //! Spans are named `lockkeeper.acquire`, `.acquire_all`, `.release`, `.renew`, `.count`, at debug level, with `name`, `owner` and `answer`. A loss is a warning. Names
 //! are never labels: there may be millions.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -137,6 +138,10 @@ impl Backend for Observe {
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
         self.0.announce(card, ttl)
+    }
+
+    fn liveness(&self) -> Result<Option<OwnedFd>> {
+        self.0.liveness()
     }
 
     fn note(&self, event: &Event<'_>) {

@@ -79,6 +79,20 @@ impl State {
         (held, if held || passed_on { Wake { all: held, head: self.head() } } else { Wake::NOBODY })
     }
 
+    /// Everybody in it, the holder first.
+    pub(super) fn owners(&self) -> Vec<WireOwner> {
+        let holder = self.holder.iter().map(|(owner, _)| *owner);
+        holder.chain(self.queue.iter().map(|place| place.owner)).collect()
+    }
+
+    pub(super) fn forget(&mut self, gone: &dyn Fn(WireOwner) -> bool) -> Wake {
+        let head_before = self.head();
+        let held = self.holder.take_if(|(owner, _)| gone(*owner)).is_some();
+        self.queue.retain(|place| !gone(place.owner));
+        let passed_on = self.holder.is_none() && head_before != self.head();
+        if held || passed_on { Wake { all: held, head: self.head() } } else { Wake::NOBODY }
+    }
+
     pub(super) fn force(&mut self) -> Wake {
         match self.holder.take() {
             Some(_) => Wake { all: true, head: self.head() },

@@ -253,6 +253,29 @@ impl Record {
         Step { answer, wake }
     }
 
+    /// Everybody who holds something here or stands in a queue, holders first.
+    #[must_use]
+    pub fn owners(&self) -> Vec<WireOwner> {
+        match &self.body {
+            Some(Body::Mutex(state)) => state.owners(),
+            Some(Body::RwLock(state)) => state.owners(),
+            Some(Body::Semaphore(state)) => state.owners(),
+            Some(Body::Counter(_) | Body::Latch(_)) | None => Vec::new(),
+        }
+    }
+
+    /// Takes away what owners have here of whom a store knows that they are dead: their leases have not ended, and need not.
+    pub fn forget(&mut self, gone: &dyn Fn(WireOwner) -> bool) -> Wake {
+        let wake = match &mut self.body {
+            Some(Body::Mutex(state)) => state.forget(gone),
+            Some(Body::RwLock(state)) => state.forget(gone),
+            Some(Body::Semaphore(state)) => state.forget(gone),
+            Some(Body::Counter(_) | Body::Latch(_)) | None => Wake::NOBODY,
+        };
+        self.tidy();
+        wake
+    }
+
     fn holders(&self, at: Instant) -> Vec<Holder> {
         match &self.body {
             Some(Body::Mutex(state)) => state.holders(at),

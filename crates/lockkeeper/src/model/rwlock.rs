@@ -106,6 +106,20 @@ impl State {
         (held, if held || waited { Wake::ALL } else { Wake::NOBODY })
     }
 
+    /// Everybody in it, holders first.
+    pub(super) fn owners(&self) -> Vec<WireOwner> {
+        let writer = self.writer.iter().map(|(owner, _)| *owner);
+        writer.chain(self.readers.keys().copied()).chain(self.pending.keys().copied()).collect()
+    }
+
+    pub(super) fn forget(&mut self, gone: &dyn Fn(WireOwner) -> bool) -> Wake {
+        let before = self.owners().len();
+        self.writer.take_if(|(owner, _)| gone(*owner));
+        self.readers.retain(|owner, _| !gone(*owner));
+        self.pending.retain(|owner, _| !gone(*owner));
+        if self.owners().len() < before { Wake::ALL } else { Wake::NOBODY }
+    }
+
     pub(super) fn force(&mut self) -> Wake {
         let held = self.writer.take().is_some() | !std::mem::take(&mut self.readers).is_empty();
         if held { Wake::ALL } else { Wake::NOBODY }

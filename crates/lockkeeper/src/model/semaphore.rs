@@ -80,6 +80,7 @@ impl State {
     pub(super) fn apply(&mut self, op: SemaphoreOp) -> (Counted, Wake) {
         let before = self.total;
         let done = match op {
+            SemaphoreOp::Read => return (Counted { done: before.is_some(), value: self.free() }, Wake::NOBODY),
             SemaphoreOp::Init(total) => before.is_none() && self.set(total),
             SemaphoreOp::Resize(total) => self.set(total),
             SemaphoreOp::Remove => self.held.is_empty() && self.total.take().is_some(),
@@ -91,6 +92,16 @@ impl State {
     fn set(&mut self, total: u32) -> bool {
         self.total = Some(total);
         true
+    }
+
+    pub(super) fn owners(&self) -> Vec<WireOwner> {
+        self.held.keys().copied().collect()
+    }
+
+    pub(super) fn forget(&mut self, gone: &dyn Fn(WireOwner) -> bool) -> Wake {
+        let before = self.held.len();
+        self.held.retain(|owner, _| !gone(*owner));
+        if self.held.len() < before { Wake::ALL } else { Wake::NOBODY }
     }
 
     pub(super) fn force(&mut self) -> Wake {

@@ -2,7 +2,7 @@
 //! it to the next of them in one request.
 //!
 //! So a thousand local waiters cost the store as much as one. Others must not starve by it: after [`IN_A_ROW`] hand-overs comes a true
-//! release, and then courtesy: two round trips in which this process does not ask.
+//! release, and then courtesy: two round trips in which this process does not ask. The same after so many permits in a row.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -102,6 +102,20 @@ impl Line {
         if state.asking == Some(owner) {
             state.asking = None;
             state.wake_first();
+        }
+    }
+
+    /// One of this process got a permit while others of it wait.
+    pub(crate) fn served(&self) {
+        let mut state = lock(&self.state);
+        if state.spots.is_empty() {
+            state.in_a_row = 0;
+            return;
+        }
+        state.in_a_row += 1;
+        if state.in_a_row >= IN_A_ROW {
+            state.in_a_row = 0;
+            state.courtesy = true;
         }
     }
 

@@ -3,3 +3,5 @@
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(all(feature = "sqlite", target_os = "linux"))]
+pub mod sqlite;

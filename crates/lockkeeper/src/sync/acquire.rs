@@ -331,6 +331,10 @@ impl Drop for Taking<'_> {
             // Permits have many holders: the next of this process may ask at once.
             if !self.request.claim.is_exclusive() {
                 self.stop_asking();
+                self.turn = None;
+                if let Some(line) = &self.target.line {
+                    line.served();
+                }
             }
             return;
         }

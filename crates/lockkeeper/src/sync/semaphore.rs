@@ -88,14 +88,8 @@ impl Semaphore {
     ///
     /// Safe: it only reads.
     pub async fn available(&self) -> Result<i64> {
-        let name = self.target.name()?;
-        let core = self.target.session.core();
-        let found = core.call(core.settings.command_timeout, core.backend.inspect(name.clone())).await?;
-        match found {
-            None => Ok(i64::from(self.permits)),
-            Some(found) if found.kind == Kind::Semaphore => Ok(found.value.unwrap_or_default()),
-            Some(found) => Err(found.kind.instead_of(Kind::Semaphore, name)),
-        }
+        let read = count(&self.target, CountOp::Semaphore(SemaphoreOp::Read)).await?;
+        Ok(if read.done { read.value } else { i64::from(self.permits) })
     }
 
     /// Sets how many permits there are in all, and gives the handle for that. Permits above it stay with their holders and

@@ -13,7 +13,7 @@ const NO_MATTER: &str = "who gives up or renews what is not there changes nothin
 
 const CLAIMS: [Claim; 5] = [Claim::Mutex, Claim::Fair, Claim::Read, Claim::Write, Claim::Permits { take: 1, of: 3 }];
 
-const OPS: [CountOp; 8] = [
+const OPS: [CountOp; 9] = [
     CountOp::Counter(CounterOp::Init(1)),
     CountOp::Counter(CounterOp::Give(1)),
     CountOp::Counter(CounterOp::Read),
@@ -21,6 +21,7 @@ const OPS: [CountOp; 8] = [
     CountOp::Latch(LatchOp::Down),
     CountOp::Latch(LatchOp::Read),
     CountOp::Semaphore(SemaphoreOp::Resize(1)),
+    CountOp::Semaphore(SemaphoreOp::Read),
     CountOp::Semaphore(SemaphoreOp::Remove),
 ];
 

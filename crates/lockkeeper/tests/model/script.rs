@@ -113,6 +113,7 @@ fn ops_on(kind: Kind) -> BoxedStrategy<CountOp> {
         _ => prop_oneof![
             (0..=4_u32).prop_map(SemaphoreOp::Init),
             (2..=4_u32).prop_map(SemaphoreOp::Resize),
+            Just(SemaphoreOp::Read),
             Just(SemaphoreOp::Remove)
         ]
         .prop_map(CountOp::Semaphore)

@@ -45,6 +45,7 @@ pub(crate) fn deeds() -> BoxedStrategy<Vec<(u64, Deed)>> {
         3 => (0..OWNERS, lease).prop_map(|(who, lease)| Deed::Renew { who, lease }),
         1 => (0..=6_u32).prop_map(|size| Deed::Resize(SemaphoreOp::Init(size))),
         2 => (0..=6_u32).prop_map(|size| Deed::Resize(SemaphoreOp::Resize(size))),
+        1 => Just(Deed::Resize(SemaphoreOp::Read)),
         1 => Just(Deed::Resize(SemaphoreOp::Remove)),
         1 => Just(Deed::Force),
     ];
@@ -106,12 +107,15 @@ impl Account {
             SemaphoreOp::Init(size) if self.size.is_none() => Some(Some(size)),
             SemaphoreOp::Resize(size) => Some(Some(size)),
             SemaphoreOp::Remove if self.out.is_empty() && self.size.is_some() => Some(None),
-            SemaphoreOp::Init(_) | SemaphoreOp::Remove => None,
+            SemaphoreOp::Init(_) | SemaphoreOp::Read | SemaphoreOp::Remove => None,
         };
-        let done = expected.is_some();
+        let (mut done, read) = (expected.is_some(), op == SemaphoreOp::Read);
         self.size = expected.unwrap_or(self.size);
         let answer = bench.send(&count(count_id(turn), CountOp::Semaphore(op), 1)).map_err(|error| error.to_string())?.answer;
-        let value = i64::from(self.size.unwrap_or(0));
+        let mut value = i64::from(self.size.unwrap_or(0));
+        if read {
+            (done, value) = (self.size.is_some(), self.free());
+        }
         ensure(answer == Outcome::Count(Tally::Counted(Counted { done, value })), SIZE, || format!("{op:?} gave {answer:?}"))
     }
 }

@@ -6,6 +6,7 @@ use lockkeeper::Client;
 use redis::Connection;
 
 use crate::server::{Flavour, Server};
+use crate::site::scripts_run;
 
 /// A server of the test's own, a client of it, and a plain connection. `None`: skipped, and said so.
 pub(crate) async fn own(test: &str) -> Option<(Server, Client, Connection)> {
@@ -17,16 +18,6 @@ pub(crate) async fn own(test: &str) -> Option<(Server, Client, Connection)> {
     let client = Client::connect(server.url(0)).await.unwrap();
     let eyes = redis::Client::open(server.url(0)).unwrap().get_connection().unwrap();
     Some((server, client, eyes))
-}
-
-/// How many scripts the server has run.
-pub(crate) fn scripts_run(eyes: &mut Connection) -> u64 {
-    let stats: String = redis::cmd("INFO").arg("commandstats").query(eyes).unwrap();
-    let of = |command: &str| {
-        let line = stats.lines().find_map(|line| line.strip_prefix(command))?;
-        line.split(',').find_map(|part| part.strip_prefix("calls="))?.parse::<u64>().ok()
-    };
-    of("cmdstat_evalsha:").unwrap_or(0) + of("cmdstat_eval:").unwrap_or(0)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

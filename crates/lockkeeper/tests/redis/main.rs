@@ -1,15 +1,21 @@
 //! The Redis store against real servers: the contract, the model, the wire, and faults on the wire.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+mod clock;
+mod clocks;
+mod controls;
 mod cost;
 mod faults;
+mod flaw;
 mod harness;
 mod layout;
 mod model;
 mod network;
 mod outage;
+mod process;
 mod proxy;
 mod server;
+mod site;
 mod standing;
 mod together;
 mod wire;

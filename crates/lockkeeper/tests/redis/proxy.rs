@@ -1,30 +1,65 @@
-//! A proxy on loopback that does to a connection what networks do: swallow an answer, fall silent, be slow, die without a word.
+//! A proxy on loopback that does to a connection what networks do: lose a request or an answer, cut either at any byte, keep it for
+//! later, fall silent, be slow, refuse, reset, die without a word.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+/// What happens to one request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// It never arrives, and the connection stays.
+    LoseRequest,
+    /// It is carried out, its answer swallowed, and the connection closed.
+    LoseReply,
+    /// So many bytes of it arrive, then the connection is closed.
+    CutRequest(usize),
+    /// It is carried out, so many bytes of the answer arrive, then the connection is closed.
+    CutReply(usize),
+    /// It is carried out, and this is answered.
+    Garble(&'static [u8]),
+    /// It, and all that follows on its connection, waits until let go, also when its sender is gone.
+    Hold,
+}
+
+/// How the proxy meets those who come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Door {
+    Open,
+    /// Every new connection is reset.
+    Resets,
+    /// Nobody listens.
+    Closed,
+}
+
 /// What the proxy does to what passes.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Faults {
-    /// The next request that holds this text is carried out, its answer swallowed, and the connection cut.
-    lose_reply_to: Mutex<Option<&'static str>>,
+    /// The next request that holds this text meets this.
+    plan: Mutex<Option<(String, Fault)>>,
+    /// How long the last message was that was cut.
+    cut_of: AtomicUsize,
     /// Nothing passes, and nothing is said.
     silent: AtomicBool,
     /// How many connections there were so far; each has the number of those before it.
     accepted: AtomicU64,
     /// Connections with a smaller number are dead, and nobody was told.
     dead_below: AtomicU64,
+    /// Connections with a smaller number are reset.
+    reset_below: watch::Sender<u64>,
     /// On connections with a smaller number every answer takes so many milliseconds.
     slow: Mutex<(u64, u64)>,
     /// The answer to `TIME` takes so many milliseconds more.
     slow_time: AtomicU64,
+    /// How often was let go what is held.
+    let_go: watch::Sender<u64>,
+    door: watch::Sender<Door>,
 }
 
 /// One connection through the proxy.
@@ -32,8 +67,8 @@ struct Faults {
 struct Wire {
     faults: Arc<Faults>,
     number: u64,
-    /// The next answer is swallowed, and the connection cut.
-    swallow: Arc<AtomicBool>,
+    /// What the next answer meets.
+    reply: Arc<Mutex<Option<Fault>>>,
     /// The next answer is that to `TIME`.
     time_asked: Arc<AtomicBool>,
 }
@@ -42,6 +77,12 @@ impl Wire {
     /// Nothing passes here.
     fn is_silent(&self) -> bool {
         self.faults.silent.load(Ordering::SeqCst) || self.number < self.faults.dead_below.load(Ordering::SeqCst)
+    }
+
+    /// What this request meets, if anything.
+    fn meets(&self, bytes: &[u8]) -> Option<Fault> {
+        let mut plan = self.faults.plan.lock().unwrap();
+        plan.take_if(|(text, _)| contains(bytes, text)).map(|(_, fault)| fault)
     }
 
     /// How long an answer that comes now takes.
@@ -69,40 +110,48 @@ impl Proxy {
     pub(crate) async fn start(server_port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
-        let faults = Arc::new(Faults::default());
-        let shared = Arc::clone(&faults);
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let server = TcpStream::connect(("127.0.0.1", server_port)).await.expect("the server");
-                for end in [&client, &server] {
-                    end.set_nodelay(true).expect("a socket");
-                }
-                let wire = Wire {
-                    faults: Arc::clone(&shared),
-                    number: shared.accepted.fetch_add(1, Ordering::SeqCst),
-                    swallow: Arc::default(),
-                    time_asked: Arc::default(),
-                };
-                let (client_in, client_out) = client.into_split();
-                let (server_in, server_out) = server.into_split();
-                tokio::spawn(requests(client_in, server_out, wire.clone()));
-                tokio::spawn(replies(server_in, client_out, wire));
-            }
+        let faults = Arc::new(Faults {
+            plan: Mutex::default(),
+            cut_of: AtomicUsize::new(0),
+            silent: AtomicBool::new(false),
+            accepted: AtomicU64::new(0),
+            dead_below: AtomicU64::new(0),
+            reset_below: watch::Sender::new(0),
+            slow: Mutex::default(),
+            slow_time: AtomicU64::new(0),
+            let_go: watch::Sender::new(0),
+            door: watch::Sender::new(Door::Open),
         });
+        tokio::spawn(receive(listener, port, server_port, Arc::clone(&faults)));
         Self { port, faults }
     }
 
-    pub(crate) fn lose_reply_to(&self, text: &'static str) {
-        *self.faults.lose_reply_to.lock().unwrap() = Some(text);
+    /// The next request that holds `text` meets `fault`.
+    pub(crate) fn next(&self, text: impl Into<String>, fault: Fault) {
+        *self.faults.plan.lock().unwrap() = Some((text.into(), fault));
     }
 
-    /// Whether the answer that was to be lost has been met.
-    pub(crate) fn has_lost_it(&self) -> bool {
-        self.faults.lose_reply_to.lock().unwrap().is_none()
+    /// Whether the planned fault has been met.
+    pub(crate) fn met(&self) -> bool {
+        self.faults.plan.lock().unwrap().is_none()
+    }
+
+    /// How many bytes the last message had that was cut.
+    pub(crate) fn cut_of(&self) -> usize {
+        self.faults.cut_of.load(Ordering::SeqCst)
+    }
+
+    /// What is held goes on its way.
+    pub(crate) fn let_go(&self) {
+        self.faults.let_go.send_modify(|times| *times += 1);
     }
 
     pub(crate) fn fall_silent(&self, silent: bool) {
         self.faults.silent.store(silent, Ordering::SeqCst);
+    }
+
+    pub(crate) fn set_door(&self, door: Door) {
+        self.faults.door.send_replace(door);
     }
 
     /// Every answer takes this long from now on, on all connections.
@@ -125,7 +174,12 @@ impl Proxy {
         self.faults.dead_below.store(self.connections(), Ordering::SeqCst);
     }
 
-    /// How many connections there were so far.
+    /// The connections there are are reset.
+    pub(crate) fn reset_present_connections(&self) {
+        self.faults.reset_below.send_replace(self.connections());
+    }
+
+    /// How many connections there were so far, also those that were reset at the door.
     pub(crate) fn connections(&self) -> u64 {
         self.faults.accepted.load(Ordering::SeqCst)
     }
@@ -135,26 +189,109 @@ fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|part| part == text.as_bytes())
 }
 
-async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, wire: Wire) {
-    let mut buffer = vec![0; 64 * 1024];
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        let bytes = &buffer[..count];
-        if wire.is_silent() {
-            continue;
-        }
-        {
-            let mut wanted = wire.faults.lose_reply_to.lock().unwrap();
-            if wanted.is_some_and(|text| contains(bytes, text)) {
-                *wanted = None;
-                wire.swallow.store(true, Ordering::SeqCst);
+async fn receive(listener: TcpListener, port: u16, server_port: u16, faults: Arc<Faults>) {
+    let mut door = faults.door.subscribe();
+    let mut listener = Some(listener);
+    loop {
+        let Some(open) = &listener else {
+            if door.wait_for(|door| *door != Door::Closed).await.is_err() {
+                return;
             }
+            listener = Some(TcpListener::bind(("127.0.0.1", port)).await.expect("the port is still ours"));
+            continue;
+        };
+        let client = tokio::select! {
+            _ = door.wait_for(|door| *door == Door::Closed) => {
+                listener = None;
+                continue;
+            }
+            accepted = open.accept() => match accepted {
+                Ok((client, _)) => client,
+                Err(_) => return,
+            },
+        };
+        let number = faults.accepted.fetch_add(1, Ordering::SeqCst);
+        let server =
+            if *faults.door.borrow() == Door::Open { TcpStream::connect(("127.0.0.1", server_port)).await.ok() } else { None };
+        // Without a server there is nothing to give.
+        let Some(server) = server else {
+            let _ = client.set_zero_linger();
+            continue;
+        };
+        for end in [&client, &server] {
+            end.set_nodelay(true).expect("a socket");
+        }
+        let wire = Wire { faults: Arc::clone(&faults), number, reply: Arc::default(), time_asked: Arc::default() };
+        let (client_in, client_out) = client.into_split();
+        let (server_in, server_out) = server.into_split();
+        tokio::spawn(requests(client_in, server_out, wire.clone()));
+        tokio::spawn(replies(server_in, client_out, wire));
+    }
+}
+
+async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, wire: Wire) {
+    let mut reset = wire.faults.reset_below.subscribe();
+    let mut buffer = vec![0; 64 * 1024];
+    loop {
+        let count = tokio::select! {
+            _ = reset.wait_for(|below| wire.number < *below) => {
+                let _ = from.as_ref().set_zero_linger();
+                return;
+            }
+            read = from.read(&mut buffer) => match read {
+                Ok(count @ 1..) => count,
+                _ => return,
+            },
+        };
+        let bytes = &buffer[..count];
+        let met = wire.meets(bytes);
+        if met.is_none() && wire.is_silent() {
+            continue;
         }
         // The command, not a script that speaks of it.
         if contains(bytes, "*1\r\n$4\r\nTIME\r\n") {
             wire.time_asked.store(true, Ordering::SeqCst);
         }
-        if to.write_all(bytes).await.is_err() {
+        let passing = match met {
+            Some(Fault::LoseRequest) => continue,
+            Some(Fault::CutRequest(length)) => {
+                wire.faults.cut_of.store(count, Ordering::SeqCst);
+                // Dropping our ends cuts the connection.
+                let _ = to.write_all(&bytes[..length.min(count)]).await;
+                return;
+            }
+            Some(Fault::Hold) => {
+                let bytes = bytes.to_vec();
+                if hold(bytes, &mut from, &mut to, &wire).await {
+                    continue;
+                }
+                return;
+            }
+            Some(fault) => {
+                *wire.reply.lock().unwrap() = Some(fault);
+                bytes
+            }
+            None => bytes,
+        };
+        if to.write_all(passing).await.is_err() {
             return;
+        }
+    }
+}
+
+/// Keeps what comes until it is let go; whether the sender is still there then.
+async fn hold(mut held: Vec<u8>, from: &mut OwnedReadHalf, to: &mut OwnedWriteHalf, wire: &Wire) -> bool {
+    let mut let_go = wire.faults.let_go.subscribe();
+    let (mut buffer, mut open) = (vec![0; 64 * 1024], true);
+    loop {
+        tokio::select! {
+            told = let_go.changed() => {
+                return told.is_ok() && to.write_all(&held).await.is_ok() && open;
+            }
+            read = from.read(&mut buffer), if open => match read {
+                Ok(count @ 1..) => held.extend_from_slice(&buffer[..count]),
+                _ => open = false,
+            },
         }
     }
 }
@@ -165,14 +302,20 @@ async fn replies(mut from: OwnedReadHalf, to: OwnedWriteHalf, wire: Wire) {
     tokio::spawn(arrivals(arriving, to, wire.clone()));
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
-        if wire.swallow.load(Ordering::SeqCst) {
-            // Dropping our ends cuts the connection.
-            return;
-        }
-        if wire.is_silent() {
+        let met = wire.reply.lock().unwrap().take();
+        if met.is_none() && wire.is_silent() {
             continue;
         }
-        if underway.send((Instant::now() + wire.delay(), buffer[..count].to_vec())).is_err() {
+        let (bytes, last) = match met {
+            Some(Fault::CutReply(length)) => {
+                wire.faults.cut_of.store(count, Ordering::SeqCst);
+                (&buffer[..length.min(count)], true)
+            }
+            Some(Fault::Garble(other)) => (other, false),
+            Some(_) => (&buffer[..0], true),
+            None => (&buffer[..count], false),
+        };
+        if underway.send((Instant::now() + wire.delay(), bytes.to_vec())).is_err() || last {
             return;
         }
     }

@@ -1,6 +1,7 @@
 //! Redis and Valkey servers of our own, on loopback and a free port, in a directory that goes with them; stopped by pid.
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -62,6 +63,9 @@ pub(crate) struct Server {
     pub(crate) port: u16,
     child: Child,
     directory: PathBuf,
+    /// Given beside the usual ones.
+    options: Vec<String>,
+    environment: Vec<(&'static str, OsString)>,
     last_database: AtomicU32,
 }
 
@@ -87,13 +91,20 @@ impl Server {
 
     /// Starts a server with more options than the usual ones.
     pub(crate) fn start_with(flavour: Flavour, options: &[&str]) -> Self {
+        Self::start_in(Vec::new(), flavour, options)
+    }
+
+    /// Starts a server with something in its environment.
+    pub(crate) fn start_in(environment: Vec<(&'static str, OsString)>, flavour: Flavour, options: &[&str]) -> Self {
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         // The port may be taken between our closing it and the server's opening it: try again.
         for attempt in 0..10 {
             let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
             let directory = std::env::temp_dir().join(format!("lockkeeper-{}-{}-{port}", flavour.name(), std::process::id()));
             std::fs::create_dir_all(&directory).expect("a directory for the server");
-            let child = Self::spawn(flavour, port, &directory, options);
-            let mut server = Self { flavour, port, child, directory, last_database: AtomicU32::new(0) };
+            let child = Self::spawn(flavour, port, &directory, &options, &environment);
+            let (options, environment, last_database) = (options.clone(), environment.clone(), AtomicU32::new(0));
+            let mut server = Self { flavour, port, child, directory, options, environment, last_database };
             if server.answers() {
                 return server;
             }
@@ -102,16 +113,33 @@ impl Server {
         unreachable!("the last attempt fails above")
     }
 
-    /// Kills the server and starts it again on the same port, with nothing in it.
-    pub(crate) fn restart_empty(&mut self) {
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn directory(&self) -> &std::path::Path {
+        &self.directory
+    }
+
+    /// Kills the server (SIGKILL) and starts it again on the same port, with what it finds on its disk: nothing, unless it was told to
+    /// keep something there. `meanwhile` runs when it is dead.
+    pub(crate) fn restart(&mut self, meanwhile: impl FnOnce(&std::path::Path)) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.child = Self::spawn(self.flavour, self.port, &self.directory, &[]);
+        meanwhile(&self.directory);
+        self.child = Self::spawn(self.flavour, self.port, &self.directory, &self.options, &self.environment);
         assert!(self.answers(), "the server did not come up again on 127.0.0.1:{}", self.port);
     }
 
-    fn spawn(flavour: Flavour, port: u16, directory: &std::path::Path, options: &[&str]) -> Child {
+    fn spawn(
+        flavour: Flavour,
+        port: u16,
+        directory: &std::path::Path,
+        options: &[String],
+        environment: &[(&'static str, OsString)],
+    ) -> Child {
         Command::new(flavour.program().expect("not missing"))
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"])
             .args(["--databases", &DATABASES.to_string(), "--dir"])
             .arg(directory)
@@ -130,12 +158,22 @@ impl Server {
             if self.child.try_wait().expect("a child").is_some() {
                 return false;
             }
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+            if self.pinged().is_ok_and(|answer| !answer.starts_with("-LOADING")) {
                 return true;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
         false
+    }
+
+    /// What it answers to a PING.
+    fn pinged(&self) -> std::io::Result<String> {
+        let mut server = TcpStream::connect(("127.0.0.1", self.port))?;
+        server.set_read_timeout(Some(Duration::from_secs(1)))?;
+        server.write_all(b"PING\r\n")?;
+        let mut answer = String::new();
+        BufReader::new(server).read_line(&mut answer)?;
+        Ok(answer)
     }
 
     /// The server of this flavour that the tests of this binary share; it ends with the last of them.

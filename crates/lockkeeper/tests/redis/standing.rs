@@ -1,6 +1,8 @@
 //! How the store stands to its server: what it refuses when connecting, what still works when memory is out, and what tokens survive.
 
-use std::time::Duration;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use lockkeeper::fence::Gate;
 use lockkeeper::runtime::Runtime;
@@ -9,6 +11,7 @@ use lockkeeper::{Client, ErrorKind};
 use redis::{Commands, Connection};
 
 use crate::server::{Flavour, Server};
+use crate::site::{Site, ms, plain_connection, until};
 
 /// A server of the test's own, and a plain connection to it. `None`: skipped, and said so.
 fn own(test: &str, options: &[&str]) -> Option<(Server, Connection)> {
@@ -49,15 +52,33 @@ async fn a_replica_is_refused() {
     assert!(error.to_string().contains("replica"), "{error}");
 }
 
+/// Every command that a script of ours calls.
+fn commands_in_scripts() -> BTreeSet<String> {
+    let scripts = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/redis/scripts"));
+    let files = [scripts.to_owned(), scripts.join("lib")].map(|folder| std::fs::read_dir(folder).unwrap());
+    let mut found = BTreeSet::new();
+    for file in files.into_iter().flatten().map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
+        let text = std::fs::read_to_string(file).unwrap();
+        for call in text.split("redis.").skip(1) {
+            let name = call.strip_prefix("call('").or_else(|| call.strip_prefix("pcall('"));
+            found.extend(name.and_then(|name| name.split('\'').next()).map(str::to_lowercase));
+        }
+    }
+    found
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_missing_right_is_named() {
     let Some((server, mut eyes)) = own("rights", &[]) else { return };
     let url = format!("redis://worker:secret@127.0.0.1:{}", server.port);
-    for right in ["hset", "hdel", "pexpire", "zadd", "rpush", "publish", "subscribe", "evalsha", "time", "del"] {
+    let mut rights: Vec<String> = commands_in_scripts().into_iter().collect();
+    assert!(rights.len() > 25, "{rights:?}");
+    rights.extend(["subscribe", "evalsha"].map(str::to_owned));
+    for right in &rights {
         tell(&mut eyes, &format!("ACL SETUSER worker reset on >secret ~* &* +@all -{right}"));
         let error = Client::connect(&url).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{right}: {error}");
-        assert!(error.to_string().to_lowercase().contains(right), "{right}: {error}");
+        assert!(error.to_string().to_lowercase().contains(right.as_str()), "{right}: {error}");
         assert!(!format!("{error:?}").contains("secret"), "{error:?}");
     }
     tell(&mut eyes, "ACL SETUSER worker reset on >secret ~* +@all resetchannels");
@@ -142,12 +163,12 @@ async fn tokens_grow_across_flush_lost_counter_restart_promotion_and_failback() 
     tokens.push(token(&url, "m").await);
     tell(&mut eyes, "DEL lockkeeper:token");
     tokens.push(token(&url, "m").await);
-    server.restart_empty();
+    server.restart(|_| {});
     tokens.push(token(&url, "m").await);
 
     let replica = Server::start_with(Flavour::Redis, &["--replicaof", "127.0.0.1", &server.port.to_string()]);
     let mut replica_eyes = redis::Client::open(replica.url(0)).unwrap().get_connection().unwrap();
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     while !redis::cmd("INFO").query::<String>(&mut replica_eyes).unwrap().contains("master_link_status:up") {
         assert!(began.elapsed() < Duration::from_secs(20), "the replica did not come up");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -182,4 +203,159 @@ async fn a_gate_in_redis_decides_as_every_gate() {
     gate.check("r", newer.token()).await.unwrap();
     let keys: Vec<String> = eyes.keys("lockkeeper:fence:*").unwrap();
     assert_eq!(keys, ["lockkeeper:fence:{r}"]);
+}
+
+/// The server drops a lock, and then its counter, to make room.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_evicted_lock_is_told_to_its_holder_and_tokens_still_grow() {
+    let Some((server, mut eyes)) = own("evicted", &["--maxmemory-policy", "allkeys-random"]) else { return };
+    let client = Client::builder().lease(ms(1_200)).connect(format!("{}?eviction=accept", server.url(0))).await.unwrap();
+    let guard = client.mutex("m").lock().await.unwrap();
+    tell(&mut eyes, "CONFIG SET maxmemory 1");
+    until("both are evicted", || {
+        // Each write makes the server look for room.
+        let _ = redis::cmd("SET").arg("filler").arg("x").exec(&mut eyes);
+        !eyes.exists::<_, bool>("m").unwrap() && !eyes.exists::<_, bool>("lockkeeper:token").unwrap()
+    })
+    .await;
+    tell(&mut eyes, "CONFIG SET maxmemory 0");
+    let told = tokio::time::timeout(ms(4_000), guard.lost()).await.expect("told");
+    assert_eq!(told, lockkeeper::backend::LossReason::Gone);
+    let next = client.mutex("m").lock().wait(ms(5_000)).await.unwrap();
+    assert!(next.token().number() > guard.token().number());
+    next.release().await.unwrap();
+}
+
+/// Something else lies under the name, of every object: told at once, also to one who may wait for ever, and to one who looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_foreign_key_is_a_typed_error_of_every_object_and_of_inspect() {
+    let Some((server, mut eyes)) = own("foreign keys", &[]) else { return };
+    let client = Client::connect(server.url(0)).await.unwrap();
+    for make in ["SET k text", "LPUSH k a", "SADD k a", "HSET k somebody 1"] {
+        tell(&mut eyes, "DEL k");
+        tell(&mut eyes, make);
+        let refusals = tokio::time::timeout(ms(5_000), async {
+            [
+                client.mutex("k").lock().await.err(),
+                client.fair_mutex("k").lock().await.err(),
+                client.rwlock("k").read().await.err(),
+                client.rwlock("k").write().await.err(),
+                client.semaphore("k", 2).acquire().await.err(),
+                client.counting_semaphore("k").acquire(1).await.err(),
+                client.latch("k").wait().await.err(),
+                client.inspect("k").await.err(),
+            ]
+        });
+        let refusals = refusals.await.unwrap_or_else(|_| panic!("{make}: somebody waits for ever"));
+        for (at, error) in refusals.into_iter().enumerate() {
+            assert_eq!(error.as_ref().map(lockkeeper::Error::kind), Some(ErrorKind::ForeignKey), "{make}, {at}: {error:?}");
+        }
+        let there: String = redis::cmd("TYPE").arg("k").query(&mut eyes).unwrap();
+        assert_ne!(there, "none", "{make}: it is not ours to remove");
+    }
+    assert!(client.list("*").await.unwrap().is_empty(), "no lock is there");
+}
+
+/// The holder may not publish any more. Its release is one all the same, and who waits finds out within a second (P6).
+pub(crate) async fn a_release_that_nobody_hears_of_reaches_a_waiter(site: &Site) {
+    site.tell("ACL SETUSER mute on >secret ~* &* +@all");
+    let mute = Client::connect(format!("redis://mute:secret@127.0.0.1:{}", site.server.port)).await.unwrap();
+    let client = site.client(Client::builder()).await;
+    let holder = mute.mutex("m").lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let mutex = client.mutex("m");
+        async move { mutex.lock().await }
+    });
+    let channel = "redisson_lock__channel:{m}";
+    let listeners = || redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query::<(String, u64)>(&mut site.eyes()).unwrap().1;
+    until("it listens", || listeners() == 1).await;
+    site.tell("ACL SETUSER mute -publish");
+    holder.release().await.expect("a publish that is refused does not keep the lock");
+    let turn = tokio::time::timeout(ms(2_000), waiter).await;
+    let guard = turn.unwrap_or_else(|_| panic!("two seconds after the release it still waits")).unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_may_not_publish_is_one_and_reaches_a_waiter() {
+    let Some(site) = Site::sound("mute release").await else { return };
+    a_release_that_nobody_hears_of_reaches_a_waiter(&site).await;
+}
+
+/// Trouble that passes is told for what it is, not as held by others; who may wait for longer than it lasts does not even see it.
+async fn passes_by_itself(client: &Client, code: &str, end: impl FnOnce()) {
+    let error = client.mutex("m").lock().wait(ms(200)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains(code), "{code}: {error}");
+    let waiter = tokio::spawn({
+        let mutex = client.mutex("m");
+        async move { mutex.lock().wait(ms(10_000)).await }
+    });
+    tokio::time::sleep(ms(100)).await;
+    assert!(!waiter.is_finished(), "{code}: it is not over yet");
+    end();
+    waiter.await.unwrap().unwrap_or_else(|error| panic!("{code}: {error}")).release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn misconf_is_typed_and_waited_for() {
+    let Some((server, mut eyes)) = own("misconf", &[]) else { return };
+    let client = Client::connect(server.url(0)).await.unwrap();
+    // A directory where the dump should go: saving fails, and then writing is refused.
+    let dump = server.directory().join("dump.rdb");
+    std::fs::create_dir(&dump).unwrap();
+    redis::cmd("CONFIG").arg("SET").arg("save").arg("900 1").exec(&mut eyes).unwrap();
+    tell(&mut eyes, "BGSAVE");
+    until("saving has failed", || {
+        redis::cmd("INFO").arg("persistence").query::<String>(&mut eyes).unwrap().contains("rdb_last_bgsave_status:err")
+    })
+    .await;
+    passes_by_itself(&client, "MISCONF", || {
+        std::fs::remove_dir(&dump).unwrap();
+        redis::cmd("CONFIG").arg("SET").arg("stop-writes-on-bgsave-error").arg("no").exec(&mut eyes).unwrap();
+    })
+    .await;
+}
+
+/// A server that reads its data says so to everything; connections can be made meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn loading_is_typed_and_waited_for() {
+    let Some((server, mut eyes)) = own("loading", &["--loading-process-events-interval-bytes", "1024"]) else { return };
+    let client = Client::connect(server.url(0)).await.unwrap();
+    let mut fill = redis::pipe();
+    (0..3_000).for_each(|key| {
+        fill.set(format!("filler{key}"), "some text").ignore();
+    });
+    fill.exec(&mut eyes).unwrap();
+    tell(&mut eyes, "CONFIG SET key-load-delay 1000");
+    let mut reloaded = plain_connection(&server.url(0));
+    let reloading = std::thread::spawn(move || redis::cmd("DEBUG").arg("RELOAD").exec(&mut reloaded));
+    until("it loads", || eyes.get::<_, Option<String>>("filler1").is_err_and(|error| error.code() == Some("LOADING"))).await;
+    passes_by_itself(&client, "LOADING", || {}).await;
+    reloading.join().unwrap().unwrap();
+}
+
+/// A password that is asked for later: not waited for, since waiting does not help; and the words say what is wrong.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn noauth_and_wrongpass_are_typed_and_told_at_once() {
+    let Some((server, mut eyes)) = own("noauth", &[]) else { return };
+    let client = Client::connect(server.url(0)).await.unwrap();
+    client.mutex("m").lock().await.unwrap().release().await.unwrap();
+    tell(&mut eyes, "CONFIG SET requirepass hunter2");
+    tell(&mut eyes, "CLIENT KILL TYPE normal SKIPME yes");
+    let began = Instant::now();
+    let error = client.mutex("m").lock().wait(ms(20_000)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    assert!(began.elapsed() < ms(5_000), "told after {:?}", began.elapsed());
+    for wrong in [server.url(0), format!("redis://:hunter3@127.0.0.1:{}", server.port)] {
+        let error = Client::connect(&wrong).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        assert!(!format!("{error} {error:?}").contains("hunter"), "{error:?}");
+    }
+    redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("").exec(&mut eyes).unwrap();
+    let began = Instant::now();
+    while client.mutex("m").try_lock().await.is_err() {
+        assert!(began.elapsed() < ms(5_000), "not let in again");
+        tokio::time::sleep(ms(20)).await;
+    }
 }

@@ -8,8 +8,9 @@ use lockkeeper::{Client, Error, ErrorKind, MutexGuard};
 use redis::{Commands, Connection};
 use tokio::task::JoinHandle;
 
-use crate::cost::{own, scripts_run};
-use crate::proxy::Proxy;
+use crate::cost::own;
+use crate::proxy::{Fault, Proxy};
+use crate::site::scripts_run;
 
 const CROWD: usize = 64;
 const LONG: Duration = Duration::from_secs(30);
@@ -138,16 +139,16 @@ async fn a_lost_answer_to_a_whole_call_costs_nobody_the_lock() {
     let client = Client::connect(format!("redis://127.0.0.1:{}", proxy.port)).await.unwrap();
     for round in 0..5 {
         // Only a call for several has so many keys.
-        proxy.lose_reply_to(if round % 2 == 0 { "n20" } else { "n40" });
+        proxy.next(if round % 2 == 0 { "n20" } else { "n40" }, Fault::LoseReply);
         let guards = all(crowd(&client, (0..CROWD).map(|n| format!("n{n}")))).await;
         for (n, guard) in guards.iter().enumerate() {
             let guard = guard.as_ref().unwrap();
             assert_eq!(eyes.hget::<_, _, u32>(format!("n{n}"), guard.owner().to_string()).unwrap(), 1, "round {round}, {n}");
         }
-        proxy.lose_reply_to(if round % 2 == 0 { "n40" } else { "n20" });
+        proxy.next(if round % 2 == 0 { "n40" } else { "n20" }, Fault::LoseReply);
         let releases = guards.into_iter().map(|guard| tokio::spawn(async move { guard.unwrap().release().await })).collect();
         all(releases).await.into_iter().for_each(|released| released.unwrap());
-        assert!(proxy.has_lost_it(), "round {round}: nothing was lost");
+        assert!(proxy.met(), "round {round}: nothing was lost");
     }
     nothing_is_left(&mut eyes, Duration::from_secs(2)).await;
 }

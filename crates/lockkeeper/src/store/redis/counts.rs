@@ -53,6 +53,7 @@ fn call(op: CountOp) -> (&'static Lua, &'static str, i64) {
             let (what, number) = match op {
                 SemaphoreOp::Init(total) => ("init", i64::from(total)),
                 SemaphoreOp::Resize(total) => ("resize", i64::from(total)),
+                SemaphoreOp::Read => ("read", 0),
                 SemaphoreOp::Remove => ("remove", 0),
             };
             (&script::PERMITS_SIZE, what, number)

@@ -195,7 +195,7 @@ impl RedisStore {
             Value::Int(_) => Ok(Renewed::Gone),
             // Something else lies there now: what was held is gone.
             Value::BulkString(error) if String::from_utf8_lossy(&error).contains("WRONGTYPE") => Ok(Renewed::Gone),
-            Value::BulkString(error) => Err(error::of_server("ERR", &String::from_utf8_lossy(&error))),
+            Value::BulkString(error) => Err(error::of_server(&String::from_utf8_lossy(&error))),
             other => Err(error::unexpected(&other)),
         };
         Ok(answers.into_iter().map(judge).collect())

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use super::locks::refusal;
 use super::request::{Failed, Sent};
 use super::{RedisStore, millis, names, parsed, script};
 use crate::backend::{Claim, ClientCard, Forced, Holder, Kind, Listing, Page, Snapshot, Waiting};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, matches_pattern};
 use crate::owner::WireOwner;
 
@@ -25,7 +26,7 @@ impl RedisStore {
             Snapshot { name: name.clone(), kind: Kind::Mutex, holders: Vec::new(), queue: Vec::new(), value: None, total: None };
         if kind == "string" {
             let Some(free) = value.first().and_then(|text| std::str::from_utf8(text).ok()?.parse::<i64>().ok()) else {
-                return Ok(None);
+                return Err(foreign(name));
             };
             found.kind = match mark.as_str() {
                 "latch" => Kind::Latch,
@@ -49,7 +50,7 @@ impl RedisStore {
         let is_rwlock = fields.iter().any(|field| field == "mode") || !writers.is_empty();
         found.kind = if is_rwlock { Kind::RwLock } else { Kind::Mutex };
         if kind == "hash" && left < 0 || kind != "hash" && kind != "none" {
-            return Ok(None);
+            return Err(foreign(name));
         }
         for field in fields.iter().filter(|field| *field != "mode") {
             let (owner, claim, left) = match field.strip_suffix(":write") {
@@ -119,7 +120,11 @@ impl RedisStore {
             };
             let Some(name) = name else { continue };
             // A bare number that nobody marked is most likely something else: it is shown when asked for by name.
-            page.found.extend(self.look(&name).await?.filter(|found| found.kind != Kind::CountingSemaphore));
+            let found = match self.look(&name).await {
+                Err(error) if error.kind() == ErrorKind::ForeignKey => None,
+                found => found?,
+            };
+            page.found.extend(found.filter(|found| found.kind != Kind::CountingSemaphore));
         }
         Ok(page)
     }
@@ -136,6 +141,11 @@ impl RedisStore {
         let held: i64 = parsed(self.transport.run(&script::FORCE_RELEASE, &[name.as_str()], &|_| arguments.clone()).await?)?;
         Ok(Forced { from: if held == 1 { found.holders } else { Vec::new() } })
     }
+}
+
+/// The error for what no lock library put there.
+fn foreign(name: &Name) -> Error {
+    refusal(&[-3], name, Kind::Mutex)
 }
 
 /// Permits of one owner are one holder.

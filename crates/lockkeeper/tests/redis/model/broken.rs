@@ -146,6 +146,10 @@ impl Backend for Broken {
         self.store.announce(card, ttl)
     }
 
+    fn liveness(&self) -> Result<Option<std::os::fd::OwnedFd>> {
+        self.store.liveness()
+    }
+
     fn note(&self, event: &Event<'_>) {
         self.store.note(event);
     }

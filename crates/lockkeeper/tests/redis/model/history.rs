@@ -170,6 +170,7 @@ fn ops_on(kind: Kind) -> BoxedStrategy<CountOp> {
         _ => prop_oneof![
             (0..=4_u32).prop_map(SemaphoreOp::Init),
             (0..=4_u32).prop_map(SemaphoreOp::Resize),
+            Just(SemaphoreOp::Read),
             Just(SemaphoreOp::Remove)
         ]
         .prop_map(CountOp::Semaphore)

@@ -20,7 +20,6 @@ local free, ends = reclaim(), millis + tonumber(ARGV[1])
 if not free then
   free = total
   redis.call('SET', KEYS[1], free)
-  marked('semaphore')
 end
 local size = free + redis.call('ZCARD', given)
 if size ~= total then
@@ -34,6 +33,8 @@ elseif free < take then
   return {BUSY, first[2] and tonumber(first[2]) - millis or -1, -1}
 else
   redis.call('DECRBY', KEYS[1], take)
+  -- Java may have made it, and Java leaves no mark.
+  marked('semaphore')
 end
 for i = 4, #ARGV do
   redis.call('ZADD', given, ends, ARGV[i])

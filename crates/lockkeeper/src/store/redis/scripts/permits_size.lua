@@ -1,7 +1,7 @@
--- Sets or removes the size of the semaphore KEYS[1].
+-- Sets or removes the size of the semaphore KEYS[1], or reads what is free.
 --
--- ARGV: as lib/counting; what to do is `init`, `resize` or `remove`, then the number
--- Reply: as lib/counting, with the size afterwards
+-- ARGV: as lib/counting; what to do is `init`, `resize`, `read` or `remove`, then the number
+-- Reply: as lib/counting, with the size afterwards; of `read` whether it is there, and how many are free
 
 if not is_number('semaphore') then
   return refused()
@@ -9,6 +9,9 @@ end
 local free = reclaim()
 local out = redis.call('ZCARD', given)
 local size, done = free and free + out or 0, false
+if ARGV[4] == 'read' then
+  return answer('semaphore', free ~= nil, free or 0)
+end
 if ARGV[4] == 'remove' then
   if free and out == 0 then
     redis.call('DEL', KEYS[1])

@@ -1,0 +1,421 @@
+//! The file as tables: one immediate transaction per request, in which the model takes its step on a row.
+//!
+//! Who writes is alone, from the first read to the commit, so a row cannot change in between; its version is there to notice a
+//! file system whose locks do nothing. The wake-ups of a step are sent after the commit, never before.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, config::DbConfig, params};
+use serde::{Deserialize, Serialize};
+
+use super::error;
+use super::life::{Instance, LifeId, Lives, Sign};
+use super::notify::{Call, Post};
+use super::place::Place;
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{Now, Record, Wake};
+use crate::name::Name;
+use crate::owner::WireOwner;
+use crate::runtime::{self, Boot, Instant, Runtime};
+
+/// The file, and those whom its steps concern: what all connections of one store share.
+#[derive(Debug)]
+pub(super) struct Ties {
+    pub(super) runtime: Runtime,
+    pub(super) place: Arc<Place>,
+    pub(super) lives: Arc<Lives>,
+    pub(super) post: Post,
+    pub(super) boot: Boot,
+}
+
+/// A connection to the file.
+#[derive(Debug)]
+pub(super) struct Book {
+    pub(super) ties: Arc<Ties>,
+    /// Opened when first used, and again when another file lies there.
+    open: Option<(Connection, (u64, u64))>,
+}
+
+/// What lies under one name: the model's record, and the life that each owner in it is under.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Row {
+    pub(super) record: Record,
+    lives: Vec<(WireOwner, LifeId)>,
+}
+
+impl Row {
+    pub(super) fn life_of(&self, owner: WireOwner) -> Option<LifeId> {
+        self.lives.iter().find(|(known, _)| *known == owner).map(|(_, life)| *life)
+    }
+
+    /// Takes the dead out. Whoever has no life here lives by the lease alone.
+    pub(super) fn bury(&mut self, lives: &Lives) -> Wake {
+        let mut dead: Vec<LifeId> = Vec::new();
+        for life in self.others(lives) {
+            if !dead.contains(&life) && matches!(lives.sign(life), Sign::Dead) {
+                dead.push(life);
+            }
+        }
+        if dead.is_empty() {
+            return Wake::NOBODY;
+        }
+        let of_the_dead = |owner| self.lives.iter().any(|(known, life)| *known == owner && dead.contains(life));
+        self.record.forget(&of_the_dead)
+    }
+
+    /// The lives in it that are not ours, holders first.
+    fn others(&self, lives: &Lives) -> Vec<LifeId> {
+        let mut found = Vec::new();
+        for life in self.record.owners().into_iter().filter_map(|owner| self.life_of(owner)) {
+            // Also an earlier life of ours, which is over.
+            if !found.contains(&life) && !lives.is_current(life) {
+                found.push(life);
+            }
+        }
+        found
+    }
+
+    /// Every owner in it has a life, the newcomers of this step the present one, and nobody else does.
+    fn enrol(&mut self, life: Option<LifeId>, newcomer: Option<WireOwner>) {
+        let owners = self.record.owners();
+        self.lives.retain(|(owner, _)| owners.contains(owner) && Some(*owner) != newcomer);
+        let Some(life) = life else { return };
+        for owner in owners {
+            if self.life_of(owner).is_none() {
+                self.lives.push((owner, life));
+            }
+        }
+    }
+}
+
+/// What the answer to a step tells the book.
+pub(super) trait Answer {
+    /// Somebody was in the way: if that one is dead, the step is worth another try.
+    fn is_blocked(&self) -> bool;
+    /// The token that was given out.
+    fn token(&self) -> Option<u64>;
+}
+
+impl Book {
+    pub(super) fn new(ties: Arc<Ties>) -> Self {
+        Self { ties, open: None }
+    }
+
+    /// The connection, to the file that lies there now.
+    fn connection(&mut self) -> Result<&mut Connection> {
+        let there = self.ties.place.identity().ok();
+        if self.open.as_ref().is_some_and(|(_, file)| Some(*file) == there) {
+            return Ok(&mut self.open.as_mut().expect("just seen").0);
+        }
+        self.open = None;
+        if there.is_none() {
+            self.ties.place.make()?;
+        }
+        let file = self.ties.place.identity().map_err(|cause| error::of_file(cause, "look at", self.ties.place.file()))?;
+        let mut connection = open(self.ties.place.file()).map_err(|cause| error::of_request(cause, self.ties.place.file()))?;
+        adopt(&mut connection, &self.ties.boot, &self.ties.place)?;
+        Ok(&mut self.open.insert((connection, file)).0)
+    }
+
+    /// One transaction: `work` and then the commit, or nothing. What it calls for is sent afterwards.
+    pub(super) fn turn<T>(&mut self, writes: bool, work: impl FnOnce(&mut Turn<'_>) -> Result<T>) -> Result<T> {
+        let ties = Arc::clone(&self.ties);
+        let Ties { runtime, place, lives, post, boot } = &*ties;
+        let done = self.connection().and_then(|connection| {
+            let told = |cause| error::of_request(cause, place.file());
+            let behavior = if writes { TransactionBehavior::Immediate } else { TransactionBehavior::Deferred };
+            let transaction = connection.transaction_with_behavior(behavior).map_err(told)?;
+            let (token, of): (u64, String) = transaction
+                .prepare_cached("SELECT token, boot FROM store")
+                .and_then(|mut read| read.query_row([], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?))))
+                .map_err(told)?;
+            if of != boot.boot {
+                let message =
+                    format!("{} is used by another machine at the same time; a sqlite store is for one", place.file().display());
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+            // Read when nobody else can step: the steps of all processes are in the order of this clock.
+            let now = Now { at: runtime.now(), token: runtime.wall_micros().max(token + 1) };
+            let mut turn = Turn { transaction, now, last_token: token, lives, post, place, calls: Vec::new() };
+            let answer = work(&mut turn)?;
+            let Turn { transaction, now, last_token, calls, .. } = turn;
+            if last_token > token {
+                let stored = i64::try_from(last_token).map_err(|_| {
+                    Error::new(ErrorKind::InvalidArgument, format!("the token {last_token} is larger than a store can keep"))
+                })?;
+                let spent =
+                    transaction.prepare_cached("UPDATE store SET token = ?1").and_then(|mut spend| spend.execute([stored]));
+                spent.map_err(told)?;
+            }
+            transaction.commit().map_err(|cause| error::of_commit(cause, place.file()))?;
+            Ok((answer, calls, now.at))
+        });
+        let (answer, calls, _) = done.inspect_err(|error| {
+            // A connection that met a damaged or failing disk is not trusted again.
+            if !matches!(error.kind(), ErrorKind::WrongKind | ErrorKind::InvalidArgument) && !error::is_busy(error) {
+                self.open = None;
+            }
+        })?;
+        for (name, wake) in calls {
+            self.deliver(&name, wake);
+        }
+        Ok(answer)
+    }
+
+    fn deliver(&mut self, name: &Name, mut wake: Waking) {
+        // Every round buries at least one of the dead, so it ends; the bound is for file systems that lie.
+        for _ in 0..100 {
+            let absent: Vec<Instance> =
+                wake.all.drain(..).filter(|instance| !self.ties.post.send(*instance, name, Call::All)).collect();
+            if !absent.is_empty() {
+                self.strike(&absent);
+            }
+            let Some((head, life)) = wake.head.take() else { return };
+            if self.ties.post.send(life.instance, name, Call::Head(head)) || !matches!(self.ties.lives.sign(life), Sign::Dead) {
+                return;
+            }
+            // The next in the queue is dead: its turn passes on now, not when its place ends.
+            let buried = self.turn(true, |turn| turn.bury(name));
+            match buried {
+                Ok(next) => wake = next,
+                Err(error) => {
+                    tracing::debug!(%error, %name, "could not pass a turn on");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Nobody reads their mail any more.
+    fn strike(&mut self, absent: &[Instance]) {
+        let struck = self.turn(true, |turn| {
+            absent.iter().try_for_each(|instance| {
+                turn.execute("DELETE FROM listener WHERE instance = ?1", params![instance.to_string()]).map(drop)
+            })
+        });
+        if let Err(error) = struck {
+            tracing::debug!(%error, "could not strike out listeners that are gone");
+        }
+    }
+}
+
+/// Whom to wake, by where they live.
+#[derive(Debug, Default)]
+pub(super) struct Waking {
+    all: Vec<Instance>,
+    head: Option<(WireOwner, LifeId)>,
+}
+
+/// A transaction under way.
+pub(super) struct Turn<'a> {
+    transaction: Transaction<'a>,
+    pub(super) now: Now,
+    last_token: u64,
+    pub(super) lives: &'a Lives,
+    post: &'a Post,
+    place: &'a Place,
+    calls: Vec<(Name, Waking)>,
+}
+
+impl Turn<'_> {
+    pub(super) fn at(&self) -> Instant {
+        self.now.at
+    }
+
+    pub(super) fn told(&self, cause: rusqlite::Error) -> Error {
+        error::of_request(cause, self.place.file())
+    }
+
+    pub(super) fn execute(&self, sql: &str, values: impl rusqlite::Params) -> Result<usize> {
+        self.transaction.prepare_cached(sql).and_then(|mut statement| statement.execute(values)).map_err(|cause| self.told(cause))
+    }
+
+    /// All rows of a question.
+    pub(super) fn query<T>(
+        &self,
+        sql: &str,
+        values: impl rusqlite::Params,
+        row: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>> {
+        let mut statement = self.transaction.prepare_cached(sql).map_err(|cause| self.told(cause))?;
+        let found = statement.query_map(values, row).and_then(Iterator::collect);
+        found.map_err(|cause| self.told(cause))
+    }
+
+    /// What lies under a name, and its version if something does.
+    pub(super) fn read(&self, name: &Name) -> Result<(Option<i64>, Row)> {
+        let found: Option<(i64, String)> = self
+            .transaction
+            .prepare_cached("SELECT version, body FROM lock WHERE name = ?1")
+            .and_then(|mut read| read.query_row([name.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional())
+            .map_err(|cause| self.told(cause))?;
+        match found {
+            None => Ok((None, Row::default())),
+            Some((version, body)) => Ok((Some(version), self.parsed(name, &body)?)),
+        }
+    }
+
+    pub(super) fn parsed(&self, name: &Name, body: &str) -> Result<Row> {
+        serde_json::from_str(body).map_err(|cause| {
+            let message = format!("what {} keeps under {name:?} is not understood", self.place.file().display());
+            Error::new(ErrorKind::Protocol, message).with_source(cause)
+        })
+    }
+
+    fn write(&self, name: &Name, version: Option<i64>, row: Row) -> Result<()> {
+        let name = name.as_str();
+        let written = if row.record.is_empty() {
+            match version {
+                None => return Ok(()),
+                Some(version) => self.execute("DELETE FROM lock WHERE name = ?1 AND version = ?2", params![name, version])?,
+            }
+        } else {
+            let body = serde_json::to_string(&row)
+                .map_err(|cause| Error::new(ErrorKind::Protocol, "a record cannot be written").with_source(cause))?;
+            match version {
+                None => self.execute("INSERT INTO lock (name, version, body) VALUES (?1, 1, ?2)", params![name, body])?,
+                Some(version) => self.execute(
+                    "UPDATE lock SET version = version + 1, body = ?3 WHERE name = ?1 AND version = ?2",
+                    params![name, version, body],
+                )?,
+            }
+        };
+        if written == 1 {
+            return Ok(());
+        }
+        let message = format!("{} changed under a transaction; its file system does not lock", self.place.file().display());
+        Err(Error::new(ErrorKind::Protocol, message))
+    }
+
+    /// One step of the model on one name. `newcomer` may come into the record by it, under `life`.
+    pub(super) fn step<T: Answer>(
+        &mut self,
+        name: &Name,
+        newcomer: Option<(WireOwner, LifeId)>,
+        mut step: impl FnMut(&mut Record, Now) -> Result<(T, Wake)>,
+    ) -> Result<T> {
+        let (version, mut row) = self.read(name)?;
+        let before = row.clone();
+        let now = Now { token: self.now.token.max(self.last_token + 1), ..self.now };
+        let mut answer = step(&mut row.record, now);
+        let blocked = match &answer {
+            Ok((answer, _)) => answer.is_blocked(),
+            Err(error) => error.kind() == ErrorKind::WrongKind,
+        };
+        let mut buried = Wake::NOBODY;
+        if blocked && !row.lives.is_empty() {
+            // Of the row as it was: a place taken by this step has no life yet, and needs none.
+            row = before.clone();
+            buried = row.bury(self.lives);
+            answer = step(&mut row.record, now);
+        }
+        let (answer, wake) = answer?;
+        if let Some(token) = answer.token() {
+            self.last_token = self.last_token.max(token);
+        }
+        row.enrol(newcomer.map(|(_, life)| life), newcomer.map(|(owner, _)| owner));
+        if answer.is_blocked() {
+            self.post.mind(name, &row.others(self.lives));
+        }
+        let wake = Wake { all: wake.all || buried.all, head: wake.head.or(buried.head) };
+        if wake != Wake::NOBODY {
+            let waking = self.waking(name, &row, wake)?;
+            self.calls.push((name.clone(), waking));
+        }
+        if row != before {
+            self.write(name, version, row)?;
+        }
+        Ok(answer)
+    }
+
+    /// Takes the dead out of what lies under a name; tells whom that concerns.
+    pub(super) fn bury(&mut self, name: &Name) -> Result<Waking> {
+        let (version, mut row) = self.read(name)?;
+        let before = row.clone();
+        let wake = row.bury(self.lives);
+        if row != before {
+            row.enrol(None, None);
+            self.write(name, version, row.clone())?;
+        }
+        self.waking(name, &row, wake)
+    }
+
+    fn waking(&self, name: &Name, row: &Row, wake: Wake) -> Result<Waking> {
+        let mut all = Vec::new();
+        if wake.all {
+            let listed =
+                self.query("SELECT instance FROM listener WHERE name = ?1", [name.as_str()], |row| row.get::<_, String>(0))?;
+            all.extend(listed.iter().filter_map(|instance| instance.parse::<Instance>().ok()));
+        }
+        let head = wake.head.and_then(|head| Some((head, row.life_of(head)?)));
+        Ok(Waking { all, head })
+    }
+}
+
+fn open(file: &std::path::Path) -> rusqlite::Result<Connection> {
+    // Never creates: what is made is made whole, by `Place`.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(file, flags)?;
+    connection.busy_handler(Some(be_patient))?;
+    // The log outlives a process that comes and goes, and is not written back by each.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    connection.pragma_update(None, "synchronous", "normal")?;
+    Ok(connection)
+}
+
+/// Another process writes. That takes microseconds: look again at once, then ever less often, about two seconds in all.
+fn be_patient(times: i32) -> bool {
+    match times {
+        0..20 => std::thread::yield_now(),
+        20..200 => runtime::nap(Duration::from_micros(50)),
+        200..2_000 => runtime::nap(Duration::from_millis(1)),
+        _ => return false,
+    }
+    true
+}
+
+/// Makes the file that of this boot: leases of another one are over, with all who held them; numbers stay.
+fn adopt(connection: &mut Connection, boot: &Boot, place: &Place) -> Result<()> {
+    let told = |cause| error::of_request(cause, place.file());
+    let of = |connection: &Connection| -> rusqlite::Result<(String, String)> {
+        connection.query_row("SELECT machine, boot FROM store", [], |row| Ok((row.get(0)?, row.get(1)?)))
+    };
+    if of(connection).map_err(told)?.1 == boot.boot {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(told)?;
+    let (machine, found) = of(&transaction).map_err(told)?;
+    if found == boot.boot {
+        return Ok(());
+    }
+    let rows: Vec<(String, String)> = transaction
+        .prepare("SELECT name, body FROM lock")
+        .and_then(|mut all| all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
+        .map_err(told)?;
+    let moved = !machine.is_empty() && !boot.machine.is_empty() && machine != boot.machine;
+    for (name, body) in rows {
+        let mut row: Row = serde_json::from_str(&body).map_err(|cause| {
+            Error::new(ErrorKind::Protocol, format!("what {} keeps is not understood", place.file().display())).with_source(cause)
+        })?;
+        if moved && !row.record.owners().is_empty() {
+            let message = format!(
+                "{} was last used by another machine, where {name:?} may still be held; remove the file if that machine is gone",
+                place.file().display()
+            );
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        row.record.expire(Instant::NEVER);
+        row.lives.clear();
+        let body = serde_json::to_string(&row).unwrap_or(body);
+        if row.record.is_empty() {
+            transaction.execute("DELETE FROM lock WHERE name = ?1", [name])
+        } else {
+            transaction.execute("UPDATE lock SET version = version + 1, body = ?2 WHERE name = ?1", [name, body])
+        }
+        .map_err(told)?;
+    }
+    transaction.execute_batch("DELETE FROM listener; DELETE FROM client;").map_err(told)?;
+    transaction.execute("UPDATE store SET machine = ?1, boot = ?2", [&boot.machine, &boot.boot]).map_err(told)?;
+    transaction.commit().map_err(|cause| error::of_commit(cause, place.file()))
+}

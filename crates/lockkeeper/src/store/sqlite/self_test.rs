@@ -1,0 +1,64 @@
+//! What is wrong with the place is told when connecting, in words, not when a lock is lost.
+
+use std::path::Path;
+
+use super::error;
+use crate::error::{Error, ErrorKind, Result};
+
+/// File systems that another machine may write to, or that cannot tell: there neither locks of files nor the boot clock hold.
+const SHARED: [(i64, &str); 18] = [
+    (0x6969, "nfs"),
+    (0x517b, "smb"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+    (0x5346_414f, "afs"),
+    (0x6b41_4653, "afs"),
+    (0x7375_7245, "coda"),
+    (0x0102_1997, "9p"),
+    (0x6573_5546, "fuse"),
+    (0x00c3_6400, "ceph"),
+    (0x0116_1970, "gfs2"),
+    (0x7461_636f, "ocfs2"),
+    (0x564c, "ncp"),
+    (0x0bd0_0bd0, "lustre"),
+    (0x4750_4653, "gpfs"),
+    (0x786f_4256, "vboxsf"),
+    (0x1983_0326, "beegfs"),
+    (0xaad7_aaea, "panfs"),
+];
+
+/// The name of a file system that is refused.
+fn shared(kind: impl Into<i64>) -> Option<&'static str> {
+    // Some machines give it with a sign.
+    let kind = kind.into() & 0xffff_ffff;
+    SHARED.iter().find(|(known, _)| *known == kind).map(|(_, name)| *name)
+}
+
+/// Refuses directories on network file systems.
+pub(super) fn filesystem(directory: &Path) -> Result<()> {
+    let told = rustix::fs::statfs(directory).map_err(|cause| error::of_file(cause.into(), "look at", directory))?;
+    match shared(told.f_type) {
+        Some(name) => Err(Error::new(
+            ErrorKind::Config,
+            format!(
+                "{} is on a file system that other machines may use ({name}); a sqlite store is for one machine: name a local directory",
+                directory.display()
+            ),
+        )),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_file_systems_are_known_and_local_ones_pass() {
+        assert_eq!(shared(0x6969_i64), Some("nfs"));
+        assert_eq!(shared(0xff53_4d42_u32 as i32), Some("cifs"), "sign-extended by the kernel");
+        for (local, name) in [(0xef53_i64, "ext4"), (0x5846_5342, "xfs"), (0x9123_683e, "btrfs"), (0x0102_1994, "tmpfs")] {
+            assert_eq!(shared(local), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Taken away by the other side: the next one gets it at once, and who had it learns of it.
+
+use std::time::Duration;
+
+use crate::object::Object;
+use crate::world::World;
+
+pub(crate) async fn their_force_takes_ours(world: World, object: Object) {
+    let (name, java) = (object.fresh(&world).await, world.java.thread("one"));
+    let client = world.client_with(Duration::from_secs(3)).await;
+    let ours = object.take(&client, &name, None).await;
+    assert_eq!(java.ask(format!("{} forceUnlock {name}", object.word())).await, true);
+    let theirs = object.try_theirs(&java, &name).await.expect("free");
+    tokio::time::timeout(Duration::from_secs(20), ours.held().lost()).await.expect("we are told");
+    assert!(!ours.held().is_valid());
+    drop(ours);
+    assert!(object.try_take(&world.client, &name).await.is_none(), "theirs is untouched");
+    theirs.release().await;
+}
+
+pub(crate) async fn our_force_takes_theirs(world: World, object: Object) {
+    let (name, java) = (object.fresh(&world).await, world.java.thread("one"));
+    let theirs = object.theirs(&java, &name, Some(Duration::from_secs(30))).await;
+    let waiting = object.begin(&world.java.thread("two"), &name, None);
+    world.listeners(&object.channels(&name), 1).await;
+    assert_eq!(world.client.force_release(&name).await.unwrap().from.len(), 1);
+    // Its lease has half a minute to go: only a call wakes the waiter.
+    let next = waiting.taken().await.unwrap();
+    theirs.try_release().await.unwrap_err();
+    assert!(object.is_locked(&java, &name).await, "the next one's is untouched");
+    next.release().await;
+}

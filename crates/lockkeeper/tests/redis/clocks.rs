@@ -1,0 +1,92 @@
+//! The server's clock is set: validity is ours, tokens still grow, and what is known of its clock is found out again.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper::Client;
+use lockkeeper::backend::LossReason;
+use redis::Commands;
+use tokio::time::{sleep, timeout};
+
+use crate::clock::WallClock;
+use crate::proxy::Fault;
+use crate::server::{Flavour, Server};
+use crate::site::{Site, ms, scripts_run, until};
+
+/// A site whose server has a clock that can be set. `None`: skipped, and said so.
+async fn under_a_clock(test: &str) -> Option<(Site, WallClock)> {
+    if let Some(why) = Server::missing(Flavour::Redis) {
+        lockkeeper::conformance::skip(test, &why);
+        return None;
+    }
+    let clock = WallClock::new(test)?;
+    let server = Server::start_in(clock.environment(), Flavour::Redis, &[]);
+    Some((Site::before(server, None).await, clock))
+}
+
+fn server_time(site: &Site) -> u64 {
+    redis::cmd("TIME").query::<(u64, u64)>(&mut site.eyes()).unwrap().0
+}
+
+/// All leases end at once: the holder is told, and nobody's requests are late for long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_clock_set_forward_ends_leases_and_the_holder_is_told() {
+    let Some((site, clock)) = under_a_clock("server clock forward").await else { return };
+    let lease = ms(1_500);
+    let (client, before) = (site.client(Client::builder().lease(lease)).await, server_time(&site));
+    let guard = client.mutex("m").lock().await.unwrap();
+    clock.set(60);
+    assert!(server_time(&site) >= before + 60, "the clock was not set: nothing was tested");
+    assert_eq!(timeout(lease * 4, guard.lost()).await.expect("told"), LossReason::Gone);
+    let began = Instant::now();
+    let next = client.mutex("m").lock().wait(ms(5_000)).await.expect("not late for ever");
+    assert!(began.elapsed() < ms(3_000), "only after {:?}", began.elapsed());
+    assert!(next.token().number() > guard.token().number());
+    next.release().await.unwrap();
+}
+
+/// The server keeps the name for longer; the holder's validity is its own, and the next token is larger although its clock is behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_clock_set_back_lengthens_no_validity_and_tokens_still_grow() {
+    let Some((site, clock)) = under_a_clock("server clock back").await else { return };
+    let client = site.client(Client::builder()).await;
+    let guard = client.mutex("m").lock().lease(ms(700)).await.unwrap();
+    clock.set(-90);
+    assert_eq!(timeout(ms(3_000), guard.lost()).await.expect("told"), LossReason::Expired);
+    assert!(!guard.is_valid());
+    let left: i64 = site.eyes().pttl("m").unwrap();
+    assert!(left > 60_000, "the lease is not longer at the server: nothing was tested ({left} ms)");
+    let before = guard.token().number();
+    // Lost or not, giving it back frees it, here long before its stretched end.
+    drop(guard);
+    until("it is free", || !site.eyes().exists::<_, bool>("m").unwrap()).await;
+    let next = client.mutex("m").lock().await.unwrap();
+    assert!(next.token().number() > before, "a token went back with the clock");
+    next.release().await.unwrap();
+}
+
+/// A request's last moment is told in the server's time. If that was set back, and nobody looked again, a request could come a minute late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_clock_set_back_is_noticed_on_a_connection_in_use() {
+    let Some((site, clock)) = under_a_clock("server clock noticed").await else { return };
+    let (client, mut eyes) = (site.client(Client::builder().command_timeout(ms(600))).await, site.eyes());
+    // Somebody holds something: both connections are made.
+    let _held = client.mutex("held").lock().await.unwrap();
+    until("the keeper is connected", || !eyes.keys::<_, Vec<String>>("lockkeeper:client:*").unwrap().is_empty()).await;
+    let connections = site.proxy.connections();
+    clock.set(-90);
+    // What is known of the clock grows old; the next request has it looked up.
+    sleep(Duration::from_secs(6)).await;
+    client.mutex("other").lock().await.unwrap().release().await.unwrap();
+    client.mutex("other").lock().await.unwrap().release().await.unwrap();
+    sleep(ms(100)).await;
+    assert_eq!(site.proxy.connections(), connections, "a new connection would have asked anyway: nothing was tested");
+    site.proxy.next("EVALSHA", Fault::Hold);
+    let waited = client.mutex("m").lock().lease(Duration::from_secs(60)).wait(ms(100)).await;
+    assert!(waited.is_err() && site.proxy.met());
+    // Given up, given back, and given back once more.
+    sleep(ms(1_200)).await;
+    let before = scripts_run(&mut eyes);
+    site.proxy.let_go();
+    until("the late request has arrived", || scripts_run(&mut eyes) > before).await;
+    assert!(!eyes.exists::<_, bool>("m").unwrap(), "a request that its sender gave up holds the lock");
+}

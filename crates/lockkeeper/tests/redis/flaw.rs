@@ -1,0 +1,179 @@
+//! Clients broken on purpose, each in one way, for the negative controls: a layer between the client and the real store.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use lockkeeper::Result;
+use lockkeeper::backend::{
+    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Grant, Listing, Page, Release,
+    Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
+};
+use lockkeeper::name::Name;
+use lockkeeper::owner::WireOwner;
+use lockkeeper::runtime::Instant;
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// A release frees the name, whoever holds it.
+    NoOwnerCheckOnRelease,
+    /// An acquire that is sent again is another one.
+    AcquireIsNotIdempotent,
+    /// Tokens come from a counter that the server may forget.
+    PlainCounterToken,
+    /// What the store says about a hold that is gone is not heard.
+    RenewalRefusalIgnored,
+    /// Who waits asks only when it was rung.
+    NoPollFallback,
+    /// A request is good for ever.
+    NoNotAfter,
+    /// All acquisitions of a client are by one owner.
+    OneWireOwner,
+}
+
+/// A store behind the flaw.
+pub(crate) struct Flawed {
+    store: Arc<dyn Backend>,
+    flaw: Flaw,
+    url: String,
+    /// How often each owner asked since it was last rung.
+    asked: Arc<Mutex<HashMap<WireOwner, usize>>>,
+}
+
+impl Flawed {
+    pub(crate) fn new(store: Arc<dyn Backend>, flaw: Flaw, url: String) -> Self {
+        Self { store, flaw, url, asked: Arc::default() }
+    }
+
+    fn owner(&self, owner: WireOwner) -> WireOwner {
+        if self.flaw == Flaw::OneWireOwner { WireOwner { number: 1, ..owner } } else { owner }
+    }
+
+    fn asked_again(&self, owner: WireOwner) -> usize {
+        let mut all = self.asked.lock().unwrap();
+        let asked = all.entry(owner).or_default();
+        *asked += 1;
+        *asked
+    }
+
+    async fn acquire_wrongly(&self, mut request: Acquire) -> Result<Attempt> {
+        request.owner = self.owner(request.owner);
+        match self.flaw {
+            Flaw::AcquireIsNotIdempotent if self.asked_again(request.owner) > 1 => request.owner.number = fresh_number(),
+            Flaw::NoNotAfter => request.not_after = Instant::NEVER,
+            // Once to find it busy, and once more when it listens.
+            Flaw::NoPollFallback if self.asked_again(request.owner) > 2 => return std::future::pending().await,
+            _ => {}
+        }
+        let attempt = self.store.acquire(request).await?;
+        if self.flaw == Flaw::PlainCounterToken && matches!(attempt, Attempt::Granted(_)) {
+            let token = redis::cmd("INCR").arg("plain-counter").query(&mut crate::site::plain_connection(&self.url)).unwrap();
+            return Ok(Attempt::Granted(Grant { token: Some(token) }));
+        }
+        Ok(attempt)
+    }
+}
+
+/// The number of an owner that never was.
+fn fresh_number() -> u64 {
+    static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1 << 32);
+    LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+/// Ends a task when dropped.
+struct Ending(tokio::task::JoinHandle<()>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Flawed {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+        let store = Arc::clone(&self.store).lane();
+        Arc::new(Self { store, flaw: self.flaw, url: self.url.clone(), asked: Arc::clone(&self.asked) })
+    }
+
+    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
+        Box::pin(self.acquire_wrongly(request))
+    }
+
+    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        self.store.acquire_all(requests)
+    }
+
+    fn release(&self, mut request: Release) -> Reply<'_, Released> {
+        request.owner = self.owner(request.owner);
+        Box::pin(async move {
+            if self.flaw == Flaw::NoOwnerCheckOnRelease {
+                let forced = self.store.force_release(request.name).await?;
+                return Ok(Released { held: !forced.from.is_empty(), next: None });
+            }
+            self.store.release(request).await
+        })
+    }
+
+    fn renew(&self, mut requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
+        requests.iter_mut().for_each(|request| request.owner = self.owner(request.owner));
+        Box::pin(async move {
+            let mut answers = self.store.renew(requests).await?;
+            if self.flaw == Flaw::RenewalRefusalIgnored {
+                answers.iter_mut().for_each(|answer| *answer = Ok(Renewed::Kept));
+            }
+            Ok(answers)
+        })
+    }
+
+    fn count(&self, request: Count) -> Reply<'_, Tally> {
+        self.store.count(request)
+    }
+
+    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+        Box::pin(async move {
+            let bell = self.store.watch(watch).await?;
+            let (ringer, asked) = (Ringer::default(), Arc::clone(&self.asked));
+            let ours = ringer.clone();
+            let passing_on = tokio::spawn(async move {
+                loop {
+                    bell.rung().await;
+                    asked.lock().unwrap().clear();
+                    ours.ring();
+                }
+            });
+            Ok(Bell::new(&ringer, Ending(passing_on)))
+        })
+    }
+
+    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
+        self.store.inspect(name)
+    }
+
+    fn list(&self, listing: Listing) -> Reply<'_, Page> {
+        self.store.list(listing)
+    }
+
+    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
+        self.store.force_release(name)
+    }
+
+    fn announce(&self, card: ClientCard, ttl: std::time::Duration) -> Reply<'_, ()> {
+        self.store.announce(card, ttl)
+    }
+
+    fn note(&self, event: &Event<'_>) {
+        self.store.note(event);
+    }
+}
+
+impl fmt::Debug for Flawed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Flawed({:?})", self.flaw)
+    }
+}
