@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use lockkeeper::Result;
@@ -99,6 +100,10 @@ impl Backend for Flawed {
     fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
         let store = Arc::clone(&self.store).lane();
         Arc::new(Self { store, flaw: self.flaw, url: self.url.clone(), asked: Arc::clone(&self.asked) })
+    }
+
+    fn liveness(&self) -> Result<Option<OwnedFd>> {
+        self.store.liveness()
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
