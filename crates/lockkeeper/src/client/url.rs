@@ -19,7 +19,7 @@ pub(super) enum Target {
     /// In this process: private, or shared under a name.
     Memory(Option<String>),
     #[cfg(feature = "redis")]
-    Redis(RedisConfig),
+    Redis(Box<RedisConfig>),
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     Sqlite(SqliteConfig),
 }
@@ -48,9 +48,11 @@ pub(super) fn parse(url: &str) -> Result<Target> {
         "memory" if !rest.starts_with('/') => Ok(Target::Memory(Some(rest.to_owned()))),
         "memory" => config("a memory store has no address; write memory: or memory:NAME".to_owned()),
         #[cfg(feature = "redis")]
-        "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" => RedisConfig::parse(url).map(Target::Redis),
+        "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" => {
+            RedisConfig::parse(url).map(|config| Target::Redis(Box::new(config)))
+        }
         #[cfg(feature = "redis-tls")]
-        "rediss" | "rediss+sentinel" | "rediss+cluster" => RedisConfig::parse(url).map(Target::Redis),
+        "rediss" | "rediss+sentinel" | "rediss+cluster" => RedisConfig::parse(url).map(|config| Target::Redis(Box::new(config))),
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
         "sqlite" => SqliteConfig::parse(url).map(Target::Sqlite),
         #[cfg(all(feature = "sqlite", not(target_os = "linux")))]
@@ -80,7 +82,7 @@ impl Target {
             Self::Memory(None) => Arc::new(MemoryStore::new(runtime.clone())),
             Self::Memory(Some(name)) => shared(name, runtime),
             #[cfg(feature = "redis")]
-            Self::Redis(config) => RedisStore::connect(config, runtime).await?,
+            Self::Redis(config) => RedisStore::connect(*config, runtime).await?,
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => SqliteStore::connect(config, runtime).await?,
         })

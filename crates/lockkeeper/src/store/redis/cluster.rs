@@ -61,7 +61,7 @@ impl Cluster {
             state: Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
             channels: Arc::default(),
-            us: us.clone(),
+            us: Weak::clone(us),
         })
     }
 
@@ -119,7 +119,7 @@ impl Cluster {
         let mut state = self.state();
         let sharded = state.sharded;
         let ear = state.ears.entry(address.clone()).or_insert_with(|| {
-            let (us, at) = (self.us.clone(), address.clone());
+            let (us, at) = (Weak::clone(&self.us), address.clone());
             self.server(address, sharded, move |channel| us.upgrade().is_some_and(|us| us.serves(&at, slots::slot(channel))))
         });
         Arc::clone(ear)
