@@ -101,6 +101,10 @@ impl Backend for Flawed {
         Arc::new(Self { store, flaw: self.flaw, url: self.url.clone(), asked: Arc::clone(&self.asked) })
     }
 
+    fn identity(&self) -> Reply<'_, String> {
+        self.store.identity()
+    }
+
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         Box::pin(self.acquire_wrongly(request))
     }
