@@ -105,6 +105,10 @@ impl Backend for Flawed {
         self.store.identity()
     }
 
+    fn liveness(&self) -> Result<Option<std::os::fd::OwnedFd>> {
+        self.store.liveness()
+    }
+
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         Box::pin(self.acquire_wrongly(request))
     }
