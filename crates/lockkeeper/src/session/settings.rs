@@ -42,11 +42,6 @@ impl Settings {
         self.command_timeout.min(lease / 4)
     }
 
-    /// What is taken off a lease for clocks that run at different speeds.
-    pub(crate) fn drift(lease: Duration) -> Duration {
-        lease / 100 + Duration::from_millis(2)
-    }
-
     pub(crate) fn check(&self) -> Result<()> {
         for (what, value) in [("command timeout", self.command_timeout), ("place in the queue", self.place)] {
             if value.is_zero() {

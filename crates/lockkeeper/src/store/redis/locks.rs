@@ -56,7 +56,7 @@ impl RedisStore {
         if self.tokens_per_name() { names::tokens_of(name).into_bytes() } else { names::TOKENS.into() }
     }
 
-    fn asking(&self, request: &Acquire, clock: &Clock) -> Vec<Vec<u8>> {
+    pub(super) fn asking(&self, request: &Acquire, clock: &Clock) -> Vec<Vec<u8>> {
         if let Claim::Permits { take, of } = request.claim {
             let mut arguments = vec![millis(request.lease), clock.micros(request.not_after), text(of)];
             arguments.extend(names::permit_ids(request.owner, take));
@@ -139,20 +139,24 @@ impl RedisStore {
             }
         }
         let answers: Vec<Value> = parsed(self.transport.run(&script::RENEW, &keys, |_| arguments).await?)?;
-        let judge = |answer: Value| match answer {
-            Value::Int(1) => Ok(Renewed::Kept),
-            Value::Int(_) => Ok(Renewed::Gone),
-            // Something else lies there now: what was held is gone.
-            Value::BulkString(error) if String::from_utf8_lossy(&error).contains("WRONGTYPE") => Ok(Renewed::Gone),
-            Value::BulkString(error) => Err(error::of_server(&String::from_utf8_lossy(&error))),
-            other => Err(error::unexpected(&other)),
-        };
-        Ok(answers.into_iter().map(judge).collect())
+        Ok(answers.into_iter().map(renewed).collect())
+    }
+}
+
+/// What a renewing script says of one hold.
+pub(super) fn renewed(answer: Value) -> Result<Renewed> {
+    match answer {
+        Value::Int(1) => Ok(Renewed::Kept),
+        Value::Int(_) => Ok(Renewed::Gone),
+        // Something else lies there now: what was held is gone.
+        Value::BulkString(error) if String::from_utf8_lossy(&error).contains("WRONGTYPE") => Ok(Renewed::Gone),
+        Value::BulkString(error) => Err(error::of_server(&String::from_utf8_lossy(&error))),
+        other => Err(error::unexpected(&other)),
     }
 }
 
 /// What an acquiring script says.
-fn attempt(numbers: &[i64], name: &Name, wanted: Kind) -> Result<Attempt> {
+pub(super) fn attempt(numbers: &[i64], name: &Name, wanted: Kind) -> Result<Attempt> {
     let known = |number: i64| u64::try_from(number).ok();
     match *numbers {
         [1, token] => Ok(Attempt::Granted(Grant { token: known(token).filter(|token| *token > 0) })),

@@ -3,7 +3,8 @@
 //!
 //! Keys of our own stand beside Redisson's: `lockkeeper:token` (the last fencing token), `lockkeeper:client:<id>` (who a client is; expires),
 //! `lockkeeper:pending:{NAME}` (writers that wait; expires), `lockkeeper:request:{NAME}:<id>` (counting requests that were carried out; expires),
-//! `lockkeeper:kind:{NAME}` (what a number counts; expires).
+//! `lockkeeper:kind:{NAME}` (what a number counts; expires), `lockkeeper:store` (an id by which a store is known to be the same), `lockkeeper:run`
+//! (of a server that is one of a quorum: which run of it may vote).
 
 mod config;
 mod counts;
@@ -12,11 +13,13 @@ mod gate;
 mod gather;
 mod locks;
 mod look;
+mod multi;
 mod names;
 mod notify;
 mod script;
 mod self_test;
 mod transport;
+mod vote;
 
 use std::fmt;
 use std::sync::Arc;
@@ -52,8 +55,7 @@ impl RedisStore {
     /// [`ErrorKind::Unavailable`] if it cannot be reached or is a replica; [`ErrorKind::Denied`] if it refuses the user, or the user
     /// lacks a right, which is named; [`ErrorKind::Config`] if it is too old or evicts keys.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
-        let transport = Transport::new(config, runtime.clone());
-        let store = Self { transport, gather: Gather::new(), fair_unit: Duration::from_secs(300) };
+        let store = Self::unconnected(config, runtime);
         let ready = Box::pin(async {
             store.transport.ready().await?;
             store.self_test().await
@@ -62,6 +64,16 @@ impl RedisStore {
             .await
             .unwrap_or_else(|| Err(Error::new(ErrorKind::Unavailable, "redis did not answer within 10s")))?;
         Ok(Arc::new(store))
+    }
+
+    /// The same, connected when it is first asked, and not looked at before: for one of a quorum that is down just now.
+    pub(crate) fn unconnected(config: Config, runtime: &Runtime) -> Self {
+        let transport = Transport::new(config, runtime.clone());
+        Self { transport, gather: Gather::new(), fair_unit: Duration::from_secs(300) }
+    }
+
+    fn over_another(&self) -> Self {
+        Self { transport: self.transport.another(), gather: Gather::new(), fair_unit: self.fair_unit }
     }
 }
 
@@ -93,7 +105,7 @@ impl Backend for RedisStore {
             latch: true,
             fencing: true,
             hand_over: true,
-            acquire_all: false,
+            acquire_all: true,
             push: true,
             liveness: Liveness::Lease,
             min_lease: Duration::from_millis(100),
@@ -102,15 +114,24 @@ impl Backend for RedisStore {
     }
 
     fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::new(Self { transport: self.transport.another(), gather: Gather::new(), fair_unit: self.fair_unit })
+        Arc::new(self.over_another())
+    }
+
+    fn identity(&self) -> Reply<'_, String> {
+        Box::pin(async move {
+            let mut first = redis::cmd("SET");
+            first.arg(names::STORE).arg(self.transport.runtime().client_id().to_string()).arg("NX");
+            self.transport.command(&first).await?;
+            parsed(self.transport.command(redis::cmd("GET").arg(names::STORE)).await?)
+        })
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         Box::pin(async move { self.take(&request).await })
     }
 
-    fn acquire_all(&self, _requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        Box::pin(async { Err(self.capabilities().unsupported("request for several names at once")) })
+    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        Box::pin(async move { self.take_all(&requests).await })
     }
 
     fn release(&self, request: Release) -> Reply<'_, Released> {

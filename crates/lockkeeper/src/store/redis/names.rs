@@ -30,6 +30,9 @@ pub(super) fn channel(name: &Name, kind: Kind, owner: Option<WireOwner>) -> Stri
     }
 }
 
+/// The key of the store's own id.
+pub(super) const STORE: &str = "lockkeeper:store";
+
 /// The key that says who a client is.
 pub(super) fn card(client: ClientId) -> String {
     format!("lockkeeper:client:{client}")

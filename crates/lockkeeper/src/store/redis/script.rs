@@ -8,14 +8,14 @@ use redis::{Cmd, Script};
 pub(super) struct Lua(LazyLock<(String, &'static str)>);
 
 macro_rules! scripts {
-    ($($name:ident = $($part:literal)*;)*) => {
+    ($($name:ident = $($part:literal)*;)* $(+ $more:ident;)*) => {
         $(pub(super) static $name: Lua = Lua(LazyLock::new(|| {
             let text = concat!($(include_str!(concat!("scripts/", $part, ".lua"))),*);
             (Script::new(text).get_hash().to_owned(), text)
         }));)*
 
         /// All of them.
-        pub(super) static ALL: &[&Lua] = &[$(&$name),*];
+        pub(super) static ALL: &[&Lua] = &[$(&$name,)* $(&$more),*];
     };
 }
 
@@ -44,7 +44,40 @@ scripts! {
     FENCE_ENTER_SHARED = "fence_enter_shared";
     FENCE_CHECK = "fence_check";
     FORCE_RELEASE = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/queue" "lib/readers" "lib/permits" "force_release";
+    VOTE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/hash" "lib/run" "vote";
+    KEEP_VOTES = "lib/time" "lib/run" "keep_votes";
+    STANDING = "lib/time" "lib/run" "standing";
+    + MULTI;
 }
+
+/// A text from `scripts`.
+macro_rules! lua {
+    ($file:literal) => {
+        include_str!(concat!("scripts/", $file, ".lua"))
+    };
+}
+
+/// A script as a function of the server it speaks to, its keys and arguments, with its libraries in front.
+macro_rules! function {
+    ($name:literal, $($file:literal)*) => {
+        concat!("local function ", $name, "(redis, KEYS, ARGV)\n", $(lua!($file),)* "\nend\n")
+    };
+}
+
+/// Several names at once: the scripts for one, as functions.
+pub(super) static MULTI: Lua = Lua(LazyLock::new(|| {
+    let text = concat!(
+        lua!("lib/time"),
+        lua!("lib/answers"),
+        function!("mutex", "lib/token" "mutex_acquire" "lib/names" "lib/kind" "lib/hash" "mutex_taken"),
+        function!("fair", "lib/token" "lib/names" "lib/kind" "lib/hash" "lib/queue" "fair_acquire"),
+        function!("read", "lib/token" "lib/names" "lib/kind" "lib/readers" "read_acquire"),
+        function!("write", "lib/token" "lib/names" "lib/kind" "lib/readers" "write_acquire"),
+        function!("permits", "lib/names" "lib/kind" "lib/permits" "permits_acquire"),
+        lua!("multi"),
+    );
+    (Script::new(text).get_hash().to_owned(), text)
+}));
 
 impl Lua {
     /// Leaves the script with the server.

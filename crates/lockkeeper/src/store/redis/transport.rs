@@ -59,6 +59,8 @@ struct Live {
     heard: Arc<AtomicU64>,
     /// How long requests waited in vain since then, in ns.
     silent: Arc<AtomicU64>,
+    /// The id of the run of the server at the other end, once asked for.
+    run_id: Arc<tokio::sync::OnceCell<String>>,
 }
 
 struct Refused {
@@ -222,6 +224,7 @@ impl Transport {
             offset: Arc::new(Offset::new(time.0 * 1_000_000 + time.1, now)),
             heard: Arc::new(AtomicU64::new(now.as_nanos())),
             silent: Arc::default(),
+            run_id: Arc::default(),
         })
     }
 
@@ -246,18 +249,47 @@ impl Transport {
         keys: &[&str],
         arguments: impl FnOnce(&Clock) -> Vec<Vec<u8>>,
     ) -> Result<Value> {
-        let mut live = self.connection().await?;
+        let live = self.connection().await?;
         if live.offset.is_due(self.runtime.now()) {
             let (us, live) = (Arc::clone(self), live.clone());
             runtime::spawn(async move { us.look_at_the_clock(live).await });
         }
         let arguments = arguments(&Clock(live.offset.micros.load(Ordering::Relaxed)));
+        self.run_on(live, script, keys, &arguments).await
+    }
+
+    async fn run_on(&self, mut live: Live, script: &Lua, keys: &[&str], arguments: &[Vec<u8>]) -> Result<Value> {
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         match self.send(&mut live, &script.by_hash(keys, &arguments)).await {
             Err(error) if error.code() == Some("NOSCRIPT") => self.send(&mut live, &script.in_full(keys, &arguments)).await,
             answer => answer,
         }
         .map_err(error::of_request)
+    }
+
+    /// As [`Transport::run`], with the id of the server's run, which a restart changes. It is asked for once on each connection, and goes out on the
+    /// connection it was read on: a connection never outlives a run.
+    pub(super) async fn run_knowing_run(
+        self: &Arc<Self>,
+        script: &Lua,
+        keys: &[&str],
+        arguments: impl FnOnce(&Clock, &str) -> Vec<Vec<u8>>,
+    ) -> Result<Value> {
+        let live = self.connection().await?;
+        let run_id = live.run_id.get_or_try_init(|| self.ask_run_id(live.clone())).await?;
+        let arguments = arguments(&Clock(live.offset.micros.load(Ordering::Relaxed)), run_id);
+        self.run_on(live.clone(), script, keys, &arguments).await
+    }
+
+    async fn ask_run_id(&self, mut live: Live) -> Result<String> {
+        let answer = self.send(&mut live, redis::cmd("INFO").arg("server")).await.map_err(error::of_request)?;
+        let info = match answer {
+            Value::VerbatimString { text, .. } => text,
+            Value::BulkString(text) => String::from_utf8_lossy(&text).into_owned(),
+            other => return Err(error::unexpected(&other)),
+        };
+        let found = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().to_owned());
+        found.ok_or_else(|| Error::new(ErrorKind::Protocol, "redis does not tell the id of its run"))
     }
 
     /// Sends a command.

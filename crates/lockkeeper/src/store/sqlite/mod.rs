@@ -100,6 +100,13 @@ impl Backend for SqliteStore {
         Arc::new(Self { engine: self.engine.another() })
     }
 
+    /// Which file it is, however it was named.
+    fn identity(&self) -> Reply<'_, String> {
+        let place = &self.engine.ties().place;
+        let known = place.identity().map(|(device, inode)| format!("{device}:{inode}"));
+        Box::pin(async move { known.map_err(|cause| error::of_file(cause, "look at", place.file())) })
+    }
+
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         self.engine.ask(move |book| book.acquire(&request))
     }
