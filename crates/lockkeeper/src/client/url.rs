@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Finding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Runtime;
 use crate::store::memory::MemoryStore;
@@ -73,6 +73,21 @@ impl Target {
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => SqliteStore::connect(config, runtime).await?,
         })
+    }
+}
+
+impl Target {
+    /// Looks whether locks can live there, and tells all that it found.
+    pub(super) async fn examine(self, runtime: &Runtime) -> Vec<Finding> {
+        match self {
+            Self::Memory(_) => {
+                vec![Finding::doubtful("reach", "excludes inside one process only; name a store that others see too")]
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => RedisStore::examine(config, runtime).await,
+            #[cfg(all(feature = "sqlite", target_os = "linux"))]
+            Self::Sqlite(config) => SqliteStore::examine(config, runtime).await,
+        }
     }
 }
 
