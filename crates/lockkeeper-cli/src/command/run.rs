@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::io;
 use std::pin::pin;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -212,7 +211,7 @@ async fn supervise(
                     // The stop that we sent to our own group, to be seen by the shell.
                     signals.forget(Signal::TSTP);
                 },
-                Err(error) => return Err(internal("the command cannot be waited for", &io::Error::from(error))),
+                Err(error) => return Err(internal("the command cannot be waited for", &error)),
             },
             reason = &mut lost => {
                 say(&format!("the lock {name:?} is lost: {reason}; ending the command"));

@@ -47,12 +47,12 @@ fn a_killed_runner_leaves_nothing_running() {
 #[test]
 fn after_a_killed_runner_the_next_runs_when_the_lease_has_ended_and_alone() {
     on_each_store("after_a_killed_runner_the_next_runs_when_the_lease_has_ended_and_alone", |url| {
-        let mut running = running(&url, &["-l", "1s"]);
+        let mut running = running(url, &["-l", "1s"]);
         let began = Instant::now();
         running.runner.kill().expect("it runs");
         running.runner.wait().expect("it is killed");
         let check = format!("kill -0 {} 2>/dev/null && grep -qv 'State:.Z' /proc/{0}/status; echo done", running.shell);
-        let ended = end(&mut run(["-S", &url, "-w", "30", "job", "sh", "-c", &check]));
+        let ended = end(&mut run(["-S", url, "-w", "30", "job", "sh", "-c", &check]));
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "done\n"), "{ended:?}");
         assert!(!is_running(running.shell) && !is_running(running.grandchild));
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
@@ -62,12 +62,12 @@ fn after_a_killed_runner_the_next_runs_when_the_lease_has_ended_and_alone() {
 #[test]
 fn runner_and_command_killed_together_free_the_lock_by_the_lease() {
     on_each_store("runner_and_command_killed_together_free_the_lock_by_the_lease", |url| {
-        let mut running = running(&url, &["-l", "1s"]);
+        let mut running = running(url, &["-l", "1s"]);
         let began = Instant::now();
         running.runner.kill().expect("it runs");
         let _ = kill_process_group(running.shell, Signal::KILL);
         running.runner.wait().expect("it is killed");
-        assert_eq!(end(&mut run(["-S", &url, "-w", "30", "job", "true"])).code, Some(0));
+        assert_eq!(end(&mut run(["-S", url, "-w", "30", "job", "true"])).code, Some(0));
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     });
 }
@@ -75,11 +75,11 @@ fn runner_and_command_killed_together_free_the_lock_by_the_lease() {
 #[test]
 fn a_runner_stopped_past_its_lease_ends_the_command_with_79() {
     on_each_store("a_runner_stopped_past_its_lease_ends_the_command_with_79", |url| {
-        let mut running = running(&url, &["-l", "600ms"]);
+        let mut running = running(url, &["-l", "600ms"]);
         let pid = Pid::from_child(&running.runner);
         kill_process(pid, Signal::STOP).expect("it runs");
         // Somebody else gets it: that is how we know that the lease is over.
-        let client = Client::connect(&url).expect("a server");
+        let client = Client::connect(url).expect("a server");
         let guard = client.mutex("job").lock_with(|call| call.wait(Duration::from_secs(30))).expect("free by its lease");
         assert!(is_running(running.shell), "nobody woke the runner yet");
         kill_process(pid, Signal::CONT).expect("it runs");
@@ -104,14 +104,14 @@ fn inside_itself_it_says_at_once_that_it_would_wait_for_itself() {
     on_each_store("inside_itself_it_says_at_once_that_it_would_wait_for_itself", |url| {
         for inner in ["job echo in", "-w 60 job echo in", "other \"$0\" run -S \"$1\" job echo in"] {
             let began = Instant::now();
-            let mut command = nested(&url, inner);
-            let ended = end(command.arg(env!("CARGO_BIN_EXE_lockkeeper")).arg(&url));
+            let mut command = nested(url, inner);
+            let ended = end(command.arg(env!("CARGO_BIN_EXE_lockkeeper")).arg(url));
             assert_eq!((ended.code, ended.stdout.as_str()), (Some(64), ""), "{inner}: {ended:?}");
             assert!(ended.stderr.contains("would wait for itself") && ended.stderr.contains("--reenter"), "{ended:?}");
             assert!(began.elapsed() < Duration::from_secs(20));
         }
         // An environment that tells of a hold that is none is no reason.
-        let mut command = run(["-S", &url, "job", "echo", "in"]);
+        let mut command = run(["-S", url, "job", "echo", "in"]);
         command.env("LOCKKEEPER_AROUND", "[[\"job\",\"00000000-0000-0000-0000-000000000007:42\"]]");
         assert_eq!(end(&mut command).stdout, "in\n");
     });
@@ -120,12 +120,12 @@ fn inside_itself_it_says_at_once_that_it_would_wait_for_itself() {
 #[test]
 fn with_reenter_it_runs_under_the_hold_around_it() {
     on_each_store("with_reenter_it_runs_under_the_hold_around_it", |url| {
-        let ended = end(&mut nested(&url, "--reenter job sh -c 'echo $LOCKKEEPER_NAME; exit 6'"));
+        let ended = end(&mut nested(url, "--reenter job sh -c 'echo $LOCKKEEPER_NAME; exit 6'"));
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(6), "job\n"), "{ended:?}");
         // Nobody around it: then it takes the lock itself.
-        assert_eq!(end(&mut run(["-S", &url, "--reenter", "job", "echo", "in"])).stdout, "in\n");
+        assert_eq!(end(&mut run(["-S", url, "--reenter", "job", "echo", "in"])).stdout, "in\n");
         // A hold that the store does not know.
-        let mut command = run(["-S", &url, "--reenter", "job", "echo", "in"]);
+        let mut command = run(["-S", url, "--reenter", "job", "echo", "in"]);
         command.env("LOCKKEEPER_AROUND", "[[\"job\",\"00000000-0000-0000-0000-000000000007:42\"]]");
         let ended = end(&mut command);
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(79), ""), "{ended:?}");
@@ -136,9 +136,9 @@ fn with_reenter_it_runs_under_the_hold_around_it() {
 fn a_hold_around_it_that_is_lost_ends_it_with_79() {
     on_each_store("a_hold_around_it_that_is_lost_ends_it_with_79", |url| {
         // Not run by a runner, so that only the inner one can notice.
-        let client = Client::connect(&url).expect("a server");
+        let client = Client::connect(url).expect("a server");
         let guard = client.mutex("job").lock().expect("free");
-        let mut command = run(["-S", &url, "--reenter", "job", "sh", "-c", "echo running; exec sleep 300"]);
+        let mut command = run(["-S", url, "--reenter", "job", "sh", "-c", "echo running; exec sleep 300"]);
         command.env("LOCKKEEPER_AROUND", format!("[[\"job\",\"{}\"]]", guard.owner()));
         let mut inner = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
         let mut line = String::new();
@@ -153,7 +153,7 @@ fn a_hold_around_it_that_is_lost_ends_it_with_79() {
 #[test]
 fn a_stopped_command_is_not_our_stop_and_the_lock_is_kept() {
     on_each_store("a_stopped_command_is_not_our_stop_and_the_lock_is_kept", |url| {
-        let mut holder = run(["-S", &url, "-l", "600ms", "job", "sh", "-c", "echo $$; cat; echo end"])
+        let mut holder = run(["-S", url, "-l", "600ms", "job", "sh", "-c", "echo $$; cat; echo end"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -164,7 +164,7 @@ fn a_stopped_command_is_not_our_stop_and_the_lock_is_kept() {
         let shell = Pid::from_raw(line.trim().parse().expect("a pid")).expect("a pid");
         kill_process(shell, Signal::STOP).expect("it runs");
         // Twice its lease: only a runner that runs keeps it.
-        assert_eq!(end(&mut run(["-S", &url, "-w", "1.2", "job", "true"])).code, Some(1));
+        assert_eq!(end(&mut run(["-S", url, "-w", "1.2", "job", "true"])).code, Some(1));
         kill_process(shell, Signal::CONT).expect("it runs");
         holder.stdin.take().expect("piped").write_all(b"x\n").expect("it reads");
         let mut rest = String::new();

@@ -62,21 +62,22 @@ fn an_unreachable_store_is_69() {
 fn processes_exclude_each_other() {
     on_each_store("processes_exclude_each_other", |url| {
         // Runs until its input ends.
-        let mut holder = running(&url, &[], "echo running; cat");
-        assert_refused(&mut run(["-S", &url, "-n", "job", "true"]), 1, "held by others");
-        assert_refused(&mut run(["-S", &url, "-w", "0.2", "-E", "42", "job", "true"]), 42, "held by others");
+        let mut holder = running(url, &[], "echo running; cat");
+        assert_refused(&mut run(["-S", url, "-n", "job", "true"]), 1, "held by others");
+        assert_refused(&mut run(["-S", url, "-w", "0.2", "-E", "42", "job", "true"]), 42, "held by others");
         drop(holder.stdin.take());
         assert_eq!(holder.wait().expect("it ends").code(), Some(0));
-        assert_eq!(end(&mut run(["-S", &url, "-n", "job", "echo", "mine"])).stdout, "mine\n");
+        assert_eq!(end(&mut run(["-S", url, "-n", "job", "echo", "mine"])).stdout, "mine\n");
     });
 }
 
 #[test]
 fn a_signal_ends_the_waiting_and_leaves_nothing() {
     let Some((server, url)) = store("a_signal_ends_the_waiting_and_leaves_nothing") else { return };
-    let client = Client::connect(&url).expect("a server");
+    let url = url.as_str();
+    let client = Client::connect(url).expect("a server");
     let guard = client.mutex("job").lock().expect("free");
-    let mut waiter = run(["-S", &url, "job", "true"]).spawn().expect("the binary starts");
+    let mut waiter = run(["-S", url, "job", "true"]).spawn().expect("the binary starts");
     let pid = Pid::from_raw(i32::try_from(waiter.id()).expect("a pid")).expect("a pid");
     while !someone_listens(server.port, "redisson_lock__channel:{job}") {
         std::thread::yield_now();
@@ -90,9 +91,9 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
 #[test]
 fn a_lost_lock_ends_the_command_with_79() {
     on_each_store("a_lost_lock_ends_the_command_with_79", |url| {
-        let holder = running(&url, &["-l", "600ms"], "echo running; exec sleep 60");
+        let holder = running(url, &["-l", "600ms"], "echo running; exec sleep 60");
         let began = Instant::now();
-        let client = Client::connect(&url).expect("a server");
+        let client = Client::connect(url).expect("a server");
         assert_eq!(client.force_release("job").expect("a server").from.len(), 1);
         let output = holder.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(79));

@@ -87,10 +87,10 @@ fn control_z_stops_the_job_and_fg_goes_on() {
 #[test]
 fn the_waiting_line_tells_who_holds_it_and_disappears() {
     on_each_store("the_waiting_line_tells_who_holds_it_and_disappears", |url| {
-        let client = Client::connect(&url).expect("a server");
+        let client = Client::connect(url).expect("a server");
         let guard = client.mutex("job").lock().expect("free");
         for (no_color, dim) in [("", true), ("1", false)] {
-            let mut command = run(["-S", &url, "--fair", "-w", "30", "job", "echo", "mine"]);
+            let mut command = run(["-S", url, "--fair", "-w", "30", "job", "echo", "mine"]);
             command.env("NO_COLOR", no_color);
             let mut pty = Pty::start(&command);
             let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -114,10 +114,10 @@ fn the_waiting_line_tells_who_holds_it_and_disappears() {
 #[test]
 fn release_asks_on_a_terminal() {
     on_each_store("release_asks_on_a_terminal", |url| {
-        let client = Client::connect(&url).expect("a server");
+        let client = Client::connect(url).expect("a server");
         let _guard = client.mutex("job").lock().expect("free");
         for (answer, code, says) in [("n\n", 1, "stays with its holders"), ("y\n", 0, "took \"job\" from")] {
-            let mut pty = Pty::start(&lockkeeper(["release", "-S", &url, "job"]));
+            let mut pty = Pty::start(&lockkeeper(["release", "-S", url, "job"]));
             pty.expect("[y/N]");
             pty.type_in(answer);
             pty.expect(says);
@@ -129,9 +129,9 @@ fn release_asks_on_a_terminal() {
 #[test]
 fn watch_redraws_in_place() {
     on_each_store("watch_redraws_in_place", |url| {
-        let client = Client::connect(&url).expect("a server");
+        let client = Client::connect(url).expect("a server");
         let guard = client.mutex("first").lock().expect("free");
-        let mut pty = Pty::start(&lockkeeper(["watch", "-S", &url, "--every", "100ms"]));
+        let mut pty = Pty::start(&lockkeeper(["watch", "-S", url, "--every", "100ms"]));
         pty.expect("first  mutex");
         guard.release().expect("held");
         pty.expect("nothing is held");

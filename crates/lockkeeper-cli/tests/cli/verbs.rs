@@ -25,16 +25,16 @@ fn holding(url: &str, options: &[&str]) -> (Child, String) {
 fn hold_prints_a_line_and_holds_until_stdin_ends_or_a_signal_comes() {
     on_each_store("hold_prints_a_line_and_holds_until_stdin_ends_or_a_signal_comes", |url| {
         for signal in [None, Some(Signal::TERM), Some(Signal::INT)] {
-            let (mut holder, line) = holding(&url, &["job"]);
+            let (mut holder, line) = holding(url, &["job"]);
             assert!(line.starts_with("{\"name\":\"job\",\"kind\":\"mutex\",\"holds\":\"all\",\"owner\":\""), "{line}");
             assert!(line.contains("\"token\":1"), "{line}");
-            assert_refused(&mut run(["-S", &url, "-n", "job", "true"]), 1, "held by others");
+            assert_refused(&mut run(["-S", url, "-n", "job", "true"]), 1, "held by others");
             match signal {
                 None => drop(holder.stdin.take()),
                 Some(signal) => kill_process(Pid::from_child(&holder), signal).expect("it runs"),
             }
             assert_eq!(holder.wait().expect("it ends").code(), Some(0));
-            assert_eq!(end(&mut run(["-S", &url, "-n", "job", "true"])).code, Some(0));
+            assert_eq!(end(&mut run(["-S", url, "-n", "job", "true"])).code, Some(0));
         }
     });
 }
@@ -42,11 +42,11 @@ fn hold_prints_a_line_and_holds_until_stdin_ends_or_a_signal_comes() {
 #[test]
 fn a_hold_that_is_taken_away_ends_with_79() {
     on_each_store("a_hold_that_is_taken_away_ends_with_79", |url| {
-        let (holder, _) = holding(&url, &["-l", "600ms", "job"]);
-        assert_refused(&mut lockkeeper(["release", "-S", &url, "job"]), 64, "--yes");
-        let ended = end(&mut lockkeeper(["release", "-S", &url, "--yes", "job"]));
+        let (holder, _) = holding(url, &["-l", "600ms", "job"]);
+        assert_refused(&mut lockkeeper(["release", "-S", url, "job"]), 64, "--yes");
+        let ended = end(&mut lockkeeper(["release", "-S", url, "--yes", "job"]));
         assert!(ended.code == Some(0) && ended.stdout.contains(&format!("pid {}", holder.id())), "{ended:?}");
-        assert_refused(&mut lockkeeper(["release", "-S", &url, "--yes", "job"]), 1, "nobody holds");
+        assert_refused(&mut lockkeeper(["release", "-S", url, "--yes", "job"]), 1, "nobody holds");
         let output = holder.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(79), "{output:?}");
     });
@@ -55,29 +55,29 @@ fn a_hold_that_is_taken_away_ends_with_79() {
 #[test]
 fn shared_and_exclusive_are_the_sides_of_one_lock() {
     on_each_store("shared_and_exclusive_are_the_sides_of_one_lock", |url| {
-        let (one, _) = holding(&url, &["-s", "job"]);
-        let (two, _) = holding(&url, &["-s", "job"]);
-        assert_refused(&mut run(["-S", &url, "-x", "-n", "job", "true"]), 1, "held by others");
-        assert_refused(&mut run(["-S", &url, "-n", "job", "true"]), 64, "is in use as a read-write lock");
+        let (one, _) = holding(url, &["-s", "job"]);
+        let (two, _) = holding(url, &["-s", "job"]);
+        assert_refused(&mut run(["-S", url, "-x", "-n", "job", "true"]), 1, "held by others");
+        assert_refused(&mut run(["-S", url, "-n", "job", "true"]), 64, "is in use as a read-write lock");
         for holder in [one, two] {
             holder.wait_with_output().expect("its stdin ends");
         }
-        assert_eq!(end(&mut run(["-S", &url, "-x", "-n", "job", "true"])).code, Some(0));
+        assert_eq!(end(&mut run(["-S", url, "-x", "-n", "job", "true"])).code, Some(0));
     });
 }
 
 #[test]
 fn permits_are_counted_and_another_size_is_refused() {
     on_each_store("permits_are_counted_and_another_size_is_refused", |url| {
-        let (holder, _) = holding(&url, &["--permits", "3", "--take", "2", "job"]);
-        assert_refused(&mut run(["-S", &url, "-n", "--permits", "3", "--take", "2", "job", "true"]), 1, "held by others");
-        assert_eq!(end(&mut run(["-S", &url, "-n", "--permits", "3", "job", "true"])).code, Some(0));
-        assert_refused(&mut run(["-S", &url, "-n", "--permits", "4", "job", "true"]), 64, "3");
-        let shown = end(&mut lockkeeper(["semaphore", "show", "-S", &url, "job"]));
+        let (holder, _) = holding(url, &["--permits", "3", "--take", "2", "job"]);
+        assert_refused(&mut run(["-S", url, "-n", "--permits", "3", "--take", "2", "job", "true"]), 1, "held by others");
+        assert_eq!(end(&mut run(["-S", url, "-n", "--permits", "3", "job", "true"])).code, Some(0));
+        assert_refused(&mut run(["-S", url, "-n", "--permits", "4", "job", "true"]), 64, "3");
+        let shown = end(&mut lockkeeper(["semaphore", "show", "-S", url, "job"]));
         assert!(shown.stdout.contains("permits: 1 of 3 free") && shown.stdout.contains("2 of 3"), "{shown:?}");
-        assert_eq!(end(&mut lockkeeper(["semaphore", "set", "-S", &url, "job", "5"])).stdout, "3 of 5 free\n");
+        assert_eq!(end(&mut lockkeeper(["semaphore", "set", "-S", url, "job", "5"])).stdout, "3 of 5 free\n");
         holder.wait_with_output().expect("its stdin ends");
-        assert_refused(&mut lockkeeper(["semaphore", "set", "-S", &url, "job", "0"]), 64, "0");
+        assert_refused(&mut lockkeeper(["semaphore", "set", "-S", url, "job", "0"]), 64, "0");
     });
 }
 
@@ -85,7 +85,7 @@ fn permits_are_counted_and_another_size_is_refused() {
 fn a_latch_is_set_counted_down_and_waited_for() {
     on_each_store("a_latch_is_set_counted_down_and_waited_for", |url| {
         let latch = |words: &[&str]| {
-            let mut command = lockkeeper(["latch", words[0], "-S", &url]);
+            let mut command = lockkeeper(["latch", words[0], "-S", url]);
             command.args(&words[1..]);
             command
         };
@@ -103,19 +103,19 @@ fn a_latch_is_set_counted_down_and_waited_for() {
 #[test]
 fn list_and_show_tell_who_holds_what() {
     on_each_store("list_and_show_tell_who_holds_what", |url| {
-        let nothing = end(&mut lockkeeper(["list", "-S", &url]));
+        let nothing = end(&mut lockkeeper(["list", "-S", url]));
         assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(0), ""));
-        assert_refused(&mut lockkeeper(["show", "-S", &url, "job"]), 1, "nothing lies under");
-        let client = Client::connect(&url).expect("a server");
+        assert_refused(&mut lockkeeper(["show", "-S", url, "job"]), 1, "nothing lies under");
+        let client = Client::connect(url).expect("a server");
         let guard = client.mutex("orders\n42").lock().expect("free");
-        let (holder, _) = holding(&url, &["--fair", "job"]);
-        let mut waiter = run(["-S", &url, "--fair", "job", "true"]).spawn().expect("the binary starts");
-        crate::util::until("it waits", || end(&mut lockkeeper(["show", "-S", &url, "job"])).stdout.contains("queue"));
+        let (holder, _) = holding(url, &["--fair", "job"]);
+        let mut waiter = run(["-S", url, "--fair", "job", "true"]).spawn().expect("the binary starts");
+        crate::util::until("it waits", || end(&mut lockkeeper(["show", "-S", url, "job"])).stdout.contains("queue"));
         // Whoever holds tells who it is soon after, not before.
         crate::util::until("the holder is known", || {
-            end(&mut lockkeeper(["list", "-S", &url, "-o", "json", "job"])).stdout.contains(&format!("\"pid\":{}", holder.id()))
+            end(&mut lockkeeper(["list", "-S", url, "-o", "json", "job"])).stdout.contains(&format!("\"pid\":{}", holder.id()))
         });
-        let table = end(&mut lockkeeper(["list", "-S", &url])).stdout;
+        let table = end(&mut lockkeeper(["list", "-S", url])).stdout;
         let lines: Vec<_> = table.lines().collect();
         assert!(lines.len() == 3 && lines[0].starts_with("NAME "), "{table}");
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
@@ -124,9 +124,9 @@ fn list_and_show_tell_who_holds_what() {
         assert_eq!(lines[1].split_whitespace().any(|cell| cell == "-"), url.starts_with("redis"), "{table}");
         assert!(lines[1].ends_with('1'), "{table}");
         assert!(lines[2].starts_with("orders\u{fffd}42"), "{table}");
-        let only = end(&mut lockkeeper(["list", "-S", &url, "jo?"])).stdout;
+        let only = end(&mut lockkeeper(["list", "-S", url, "jo?"])).stdout;
         assert_eq!(only.lines().count(), 2, "{only}");
-        let shown = end(&mut lockkeeper(["show", "-S", &url, "job"])).stdout;
+        let shown = end(&mut lockkeeper(["show", "-S", url, "job"])).stdout;
         assert!(shown.starts_with("job  mutex\nholders:\n") && shown.contains("\n  1  all, in turn"), "{shown}");
         holder.wait_with_output().expect("its stdin ends");
         assert!(waiter.wait().expect("it gets it").success());
@@ -137,9 +137,9 @@ fn list_and_show_tell_who_holds_what() {
 #[test]
 fn watch_tells_changes_as_lines() {
     on_each_store("watch_tells_changes_as_lines", |url| {
-        let client = Client::connect(&url).expect("a server");
+        let client = Client::connect(url).expect("a server");
         let guard = client.mutex("job").lock().expect("free");
-        let mut watcher = lockkeeper(["watch", "-S", &url, "-o", "json", "--every", "50ms"])
+        let mut watcher = lockkeeper(["watch", "-S", url, "-o", "json", "--every", "50ms"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary starts");
@@ -156,7 +156,8 @@ fn watch_tells_changes_as_lines() {
 #[test]
 fn doctor_is_content_with_a_good_server_only() {
     let Some((server, url)) = store("doctor_is_content_with_a_good_server_only") else { return };
-    let good = end(&mut lockkeeper(["doctor", "-S", &url]));
+    let url = url.as_str();
+    let good = end(&mut lockkeeper(["doctor", "-S", url]));
     assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""), "{good:?}");
     for about in ["store", "named by  -S", "version", "role", "eviction", "rights", "clock"] {
         assert!(good.stdout.contains(&format!("ok  {about}")), "{about}: {}", good.stdout);
