@@ -6,6 +6,7 @@
 
 mod capability;
 mod event;
+mod finding;
 mod outcome;
 mod request;
 mod snapshot;
@@ -14,6 +15,7 @@ mod wait;
 
 pub use capability::{Capabilities, Liveness};
 pub use event::{Event, LossReason};
+pub use finding::{Finding, Verdict};
 pub use outcome::{Attempt, AttemptAll, Busy, Counted, Grant, Released, Renewed, Tally};
 pub use request::{Acquire, Claim, Count, CountOp, CounterOp, Kind, LatchOp, Release, Renew, SemaphoreOp, Watch};
 pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiting};

@@ -194,6 +194,12 @@ impl Client {
         self.backend().liveness()
     }
 
+    /// The store's URL, without its password.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
         self.session.backend()
     }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::backend::{Backend, Voter};
+use crate::backend::{Backend, Finding, Voter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Quorum;
 use crate::runtime::{self, Runtime};
@@ -153,6 +153,29 @@ async fn quorum(members: Vec<Target>, max_lease: Duration, runtime: &Runtime) ->
         return Err(Error::new(ErrorKind::Unavailable, message));
     }
     Quorum::new(servers, max_lease, runtime.clone())
+}
+
+impl Target {
+    /// Looks whether locks can live there, and tells all that it found.
+    pub(super) async fn examine(self, runtime: &Runtime) -> Vec<Finding> {
+        match self {
+            Self::Memory(_) => {
+                vec![Finding::doubtful("reach", "excludes inside one process only; name a store that others see too")]
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => RedisStore::examine(config, runtime).await,
+            #[cfg(all(feature = "sqlite", target_os = "linux"))]
+            Self::Sqlite(config) => SqliteStore::examine(config, runtime).await,
+            Self::RedLock { members, .. } => {
+                let mut found = Vec::new();
+                for member in members {
+                    let label = member.to_string();
+                    found.extend(Box::pin(member.examine(runtime)).await.into_iter().map(|finding| finding.at(&label)));
+                }
+                found
+            }
+        }
+    }
 }
 
 /// The store that all clients of this process share under this name; it ends with the last of them.

@@ -28,8 +28,8 @@ use std::time::Duration;
 use redis::{FromRedisValue, Value};
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Listing, Liveness, Page,
-    Release, Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Finding, Forced, Listing, Liveness,
+    Page, Release, Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -55,15 +55,29 @@ impl RedisStore {
     /// [`ErrorKind::Unavailable`] if it cannot be reached or is a replica; [`ErrorKind::Denied`] if it refuses the user, or the user
     /// lacks a right, which is named; [`ErrorKind::Config`] if it is too old or evicts keys.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
+        let (store, found) = Self::look_at(config, runtime).await?;
+        Finding::judge(&found)?;
+        Ok(Arc::new(store))
+    }
+
+    /// All that [`connect`](Self::connect) looks at, also where it would fail.
+    pub async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
+        match Self::look_at(config, runtime).await {
+            Ok((_, found)) => found,
+            Err(error) => vec![Finding::unfit("server", &error)],
+        }
+    }
+
+    async fn look_at(config: Config, runtime: &Runtime) -> Result<(Self, Vec<Finding>)> {
         let store = Self::unconnected(config, runtime);
         let ready = Box::pin(async {
             store.transport.ready().await?;
             store.self_test().await
         });
-        crate::runtime::within(Duration::from_secs(10), ready)
+        let found = crate::runtime::within(Duration::from_secs(10), ready)
             .await
             .unwrap_or_else(|| Err(Error::new(ErrorKind::Unavailable, "redis did not answer within 10s")))?;
-        Ok(Arc::new(store))
+        Ok((store, found))
     }
 
     /// The same, connected when it is first asked, and not looked at before: for one of a quorum that is down just now.

@@ -3,7 +3,7 @@
 use redis::Value;
 
 use super::{RedisStore, error, parsed, script};
-use crate::backend::Ringer;
+use crate::backend::{Finding, Ringer};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The oldest server that has all we use.
@@ -13,42 +13,71 @@ const OLDEST: (u32, u32) = (6, 2);
 const SKEW_MICROS: u64 = 5_000_000;
 
 impl RedisStore {
-    /// Looks at role, version, eviction, rights and clock; the first thing that locks cannot live with is the error.
-    pub(super) async fn self_test(&self) -> Result<()> {
+    /// Looks at version, role, eviction, rights and clock, all of them; what cannot be looked at is the error.
+    pub(super) async fn self_test(&self) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
         let info = self.told(redis::cmd("INFO")).await?;
         let of = |field: &str| info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim);
-        if let Some(version) = of("valkey_version").or_else(|| of("redis_version")) {
-            let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
-            let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-            if found < OLDEST {
-                return Err(config(format!("the server is version {version}; locks need {}.{} or later", OLDEST.0, OLDEST.1)));
+        found.push(match of("valkey_version").or_else(|| of("redis_version")) {
+            Some(version) => of_version(version),
+            None => Finding::doubtful("version", "the server does not tell its version; allow this user INFO to have it checked"),
+        });
+        found.push(match of("role") {
+            Some(role) if role != "master" => {
+                unfit("role", ErrorKind::Unavailable, "the server is a replica and takes no locks; connect to its master")
             }
-        }
-        if of("role").is_some_and(|role| role != "master") {
-            return Err(Error::new(ErrorKind::Unavailable, "the server is a replica and takes no locks; connect to its master"));
-        }
-        if let Some(policy) = of("maxmemory_policy").filter(|policy| *policy != "noeviction")
-            && !self.transport.config().accept_eviction
-        {
-            return Err(config(format!(
-                "the server evicts keys when memory is short (maxmemory-policy {policy}), and locks with them; set noeviction, or accept it \
-                 with ?eviction=accept"
-            )));
-        }
-        let refused: Vec<String> =
-            parsed(self.transport.run(&script::SELF_TEST, &["lockkeeper:selftest"], |_| Vec::new()).await?)?;
-        if !refused.is_empty() {
-            let message = format!("this user lacks rights that locks need: {}", refused.join("; "));
-            return Err(Error::new(ErrorKind::Denied, message));
-        }
-        // Waiting is by push: the right to listen is one that no script can try.
-        self.transport.listen("redisson_lock__channel:{lockkeeper:selftest}".to_owned(), Ringer::default()).await?;
+            Some(_) => Finding::fine("role", "master"),
+            None => Finding::doubtful(
+                "role",
+                "the server does not tell whether it is a master; allow this user INFO to have it checked",
+            ),
+        });
+        found.push(match of("maxmemory_policy") {
+            None => Finding::doubtful("eviction", "the server does not tell its maxmemory-policy; allow this user INFO to have it checked"),
+            Some("noeviction") => Finding::fine("eviction", "none: locks stay when memory is short"),
+            Some(policy) if self.transport.config().accept_eviction => Finding::doubtful(
+                "eviction",
+                format!("the server drops locks when memory is short (maxmemory-policy {policy}); accepted with ?eviction=accept"),
+            ),
+            Some(policy) => unfit(
+                "eviction",
+                ErrorKind::Config,
+                format!(
+                    "the server evicts keys when memory is short (maxmemory-policy {policy}), and locks with them; set noeviction, or \
+                     accept it with ?eviction=accept"
+                ),
+            ),
+        });
+        found.push(self.rights().await?);
         let (seconds, micros): (u64, u64) = parsed(self.transport.command(&redis::cmd("TIME")).await?)?;
         let skew = (seconds * 1_000_000 + micros).abs_diff(self.transport.runtime().wall_micros());
-        if skew > SKEW_MICROS {
+        found.push(if skew > SKEW_MICROS {
             tracing::warn!(seconds = skew / 1_000_000, "the clocks of redis and of this machine differ");
+            let seconds = skew / 1_000_000;
+            Finding::doubtful(
+                "clock",
+                format!("the server's and this machine's clocks differ by {seconds} s; see to their time service"),
+            )
+        } else {
+            Finding::fine("clock", format!("{} ms from this machine's", skew / 1000))
+        });
+        Ok(found)
+    }
+
+    /// Tries everything that the scripts use, and to listen, which no script can try: waiting is by push.
+    async fn rights(&self) -> Result<Finding> {
+        let mut refused: Vec<String> =
+            parsed(self.transport.run(&script::SELF_TEST, &["lockkeeper:selftest"], |_| Vec::new()).await?)?;
+        let channel = "redisson_lock__channel:{lockkeeper:selftest}".to_owned();
+        match self.transport.listen(channel, Ringer::default()).await {
+            Err(error) if error.kind() == ErrorKind::Denied => refused.push(error.to_string()),
+            listening => drop(listening?),
         }
-        Ok(())
+        Ok(if refused.is_empty() {
+            Finding::fine("rights", "all that locks need")
+        } else {
+            unfit("rights", ErrorKind::Denied, format!("this user lacks rights that locks need: {}", refused.join("; ")))
+        })
     }
 
     /// Text that a server may keep to itself: then there is none.
@@ -63,6 +92,15 @@ impl RedisStore {
     }
 }
 
-fn config(message: String) -> Error {
-    Error::new(ErrorKind::Config, message)
+fn of_version(version: &str) -> Finding {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
+        let says = format!("the server is version {version}; locks need {}.{} or later", OLDEST.0, OLDEST.1);
+        return unfit("version", ErrorKind::Config, says);
+    }
+    Finding::fine("version", version)
+}
+
+fn unfit(about: &'static str, kind: ErrorKind, says: impl Into<String>) -> Finding {
+    Finding::unfit(about, &Error::new(kind, says))
 }
