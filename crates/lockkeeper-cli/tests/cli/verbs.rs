@@ -43,6 +43,10 @@ fn hold_prints_a_line_and_holds_until_stdin_ends_or_a_signal_comes() {
 fn a_hold_that_is_taken_away_ends_with_79() {
     on_each_store("a_hold_that_is_taken_away_ends_with_79", |url| {
         let (holder, _) = holding(url, &["-l", "600ms", "job"]);
+        // Who it is comes a moment after the lock.
+        until("the holder says who it is", || {
+            end(&mut lockkeeper(["list", "-S", url, "-o", "json", "job"])).stdout.contains(&format!("\"pid\":{}", holder.id()))
+        });
         assert_refused(&mut lockkeeper(["release", "-S", url, "job"]), 64, "--yes");
         let ended = end(&mut lockkeeper(["release", "-S", url, "--yes", "job"]));
         assert!(ended.code == Some(0) && ended.stdout.contains(&format!("pid {}", holder.id())), "{ended:?}");
