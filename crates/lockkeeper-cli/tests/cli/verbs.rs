@@ -39,14 +39,19 @@ fn hold_prints_a_line_and_holds_until_stdin_ends_or_a_signal_comes() {
     });
 }
 
+/// Whoever holds tells who it is soon after, not before.
+fn until_known(url: &str, holder: &std::process::Child) {
+    let pid = format!("\"pid\":{}", holder.id());
+    crate::util::until("the holder is known", || {
+        end(&mut lockkeeper(["list", "-S", url, "-o", "json", "job"])).stdout.contains(&pid)
+    });
+}
+
 #[test]
 fn a_hold_that_is_taken_away_ends_with_79() {
     on_each_store("a_hold_that_is_taken_away_ends_with_79", |url| {
         let (holder, _) = holding(url, &["-l", "600ms", "job"]);
-        // Who it is comes a moment after the lock.
-        until("the holder says who it is", || {
-            end(&mut lockkeeper(["list", "-S", url, "-o", "json", "job"])).stdout.contains(&format!("\"pid\":{}", holder.id()))
-        });
+        until_known(url, &holder);
         assert_refused(&mut lockkeeper(["release", "-S", url, "job"]), 64, "--yes");
         let ended = end(&mut lockkeeper(["release", "-S", url, "--yes", "job"]));
         assert!(ended.code == Some(0) && ended.stdout.contains(&format!("pid {}", holder.id())), "{ended:?}");
@@ -115,10 +120,7 @@ fn list_and_show_tell_who_holds_what() {
         let (holder, _) = holding(url, &["--fair", "job"]);
         let mut waiter = run(["-S", url, "--fair", "job", "true"]).spawn().expect("the binary starts");
         crate::util::until("it waits", || end(&mut lockkeeper(["show", "-S", url, "job"])).stdout.contains("queue"));
-        // Whoever holds tells who it is soon after, not before.
-        crate::util::until("the holder is known", || {
-            end(&mut lockkeeper(["list", "-S", url, "-o", "json", "job"])).stdout.contains(&format!("\"pid\":{}", holder.id()))
-        });
+        until_known(url, &holder);
         let table = end(&mut lockkeeper(["list", "-S", url])).stdout;
         let lines: Vec<_> = table.lines().collect();
         assert!(lines.len() == 3 && lines[0].starts_with("NAME "), "{table}");
