@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: the benchmarks of the library.
+//! `cargo xtask bench`: the benchmarks of the library, and of `lockkeeper run`.
 
 use crate::steps::Run;
 
-/// Runs them; `arguments` are theirs.
+/// Runs them; `arguments` are those of the library's.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let mut words = vec![
         "bench",
@@ -19,5 +19,6 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
         "--",
     ];
     words.extend(arguments.iter().map(String::as_str));
-    Run::cargo(&words).stream()
+    Run::cargo(&words).stream()?;
+    Run::cargo(&["bench", "-p", "lockkeeper-cli", "--bench", "run"]).stream()
 }

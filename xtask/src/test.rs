@@ -113,7 +113,9 @@ fn deny() -> Result<Outcome, String> {
 
 fn readme() -> Result<Outcome, String> {
     const LINE: &str = "only one of us at a time";
-    let hello = Run::cargo(&["run", "--release", "--", "run", "hello", "--", "echo", LINE]).without("LOCKKEEPER_STORE");
+    let hello = Run::cargo(&["run", "--release", "--", "run", "hello", "--", "echo", LINE])
+        .without("LOCKKEEPER_STORE")
+        .without("LOCKKEEPER_CONFIG");
     let said = hello.capture()?;
     if said == format!("{LINE}\n") {
         Ok(Outcome::Done)

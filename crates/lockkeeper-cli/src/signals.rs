@@ -2,13 +2,15 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, Waker};
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
 /// The signals that are passed on.
-const PASSED: [Signal; 3] = [Signal::INT, Signal::TERM, Signal::HUP];
+const PASSED: [Signal; 8] =
+    [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::CONT, Signal::TSTP];
 
 /// Takes the signals from when it is made.
 #[derive(Debug)]
@@ -17,8 +19,7 @@ pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 impl Signals {
     /// Takes all of them but those that we were started to ignore (`nohup`, `&` in a script): the command inherits that.
     pub(crate) fn take() -> io::Result<Self> {
-        let ignored = ignored();
-        let listened = PASSED.into_iter().filter(|signal| ignored & (1 << (signal.as_raw() - 1)) == 0);
+        let listened = PASSED.into_iter().filter(|signal| !is_ignored(*signal));
         let streams = listened.map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)));
         streams.collect::<io::Result<_>>().map(Self)
     }
@@ -35,10 +36,41 @@ impl Signals {
         })
         .await
     }
+
+    /// The next one that asks us to end, while there is no command to pass it to. A stop stops us, and `before` is done before.
+    pub(crate) async fn end(&mut self, mut before: impl FnMut()) -> Signal {
+        loop {
+            match self.next().await {
+                Signal::TSTP => {
+                    before();
+                    crate::child::stop_ourselves();
+                }
+                Signal::CONT => {}
+                signal => return signal,
+            }
+        }
+    }
+
+    /// Forgets a signal that we sent to ourselves.
+    pub(crate) fn forget(&mut self, sent: Signal) {
+        for (_, stream) in self.0.iter_mut().filter(|(signal, _)| *signal == sent) {
+            while let Poll::Ready(Some(())) = stream.poll_recv(&mut Context::from_waker(Waker::noop())) {}
+        }
+    }
 }
 
-/// The set of ignored signals, bit by bit, where the system tells it without a system call of our own.
+/// Whether we ignore a signal: where the system tells it without a system call of our own.
+pub(crate) fn is_ignored(signal: Signal) -> bool {
+    ignored() & (1 << (signal.as_raw() - 1)) != 0
+}
+
+/// The set of ignored signals, bit by bit, as it was when we started.
 fn ignored() -> u64 {
+    static IGNORED: OnceLock<u64> = OnceLock::new();
+    *IGNORED.get_or_init(read_ignored)
+}
+
+fn read_ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

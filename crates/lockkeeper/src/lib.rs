@@ -41,6 +41,7 @@ pub mod conformance;
 pub mod error;
 pub mod name;
 pub mod owner;
+mod retry;
 pub mod runtime;
 pub mod token;
 
@@ -48,7 +49,8 @@ pub use client::{Builder, Client};
 pub use error::{Error, ErrorKind, Result};
 pub use session::{Held, Owner, Settings};
 pub use sync::{
-    CountDownLatch, CountingSemaphore, FairMutex, Mutex, MutexGuard, Permit, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+    CountDownLatch, CountingSemaphore, FairMutex, MultiLock, MultiLockGuard, Mutex, MutexGuard, Permit, RwLock, RwLockReadGuard,
+    RwLockWriteGuard, Semaphore,
 };
 pub use token::Token;
 
@@ -61,6 +63,11 @@ pub struct RedisPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/backends/sqlite.md")]
 pub struct SqlitePage;
+
+/// The code of the page on RedLock, compiled and run by the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/redlock.md")]
+pub struct RedLockPage;
 
 /// The README's code, compiled and run by the tests.
 #[cfg(doctest)]

@@ -203,10 +203,12 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(task);
 }
 
-/// Runs `task` beside the caller, to its end also if the caller goes away; `None` if its executor goes away.
-#[cfg(feature = "redis")]
-pub(crate) async fn beside<T: Send + 'static>(task: impl Future<Output = T> + Send + 'static) -> Option<T> {
-    tokio::spawn(task).await.ok()
+/// Starts `task` beside the caller, to run to its end also if the caller goes away; `None` if its executor goes away.
+pub(crate) fn beside<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> impl Future<Output = Option<T>> + Send {
+    let started = tokio::spawn(task);
+    async { started.await.ok() }
 }
 
 /// As [`spawn`], and nothing where there is no executor.

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Files that every room may use, and that use only each other.
-const BEDROCK: [&str; 5] = ["error", "name", "owner", "token", "runtime"];
+const BEDROCK: [&str; 6] = ["error", "name", "owner", "token", "runtime", "retry"];
 
 /// Each room and the rooms it may import, besides itself and bedrock.
 const ALLOWED: [(&str, &[&str]); 10] = [

@@ -81,3 +81,14 @@ async fn inside_an_executor_it_blocks_but_does_not_panic() {
     guard.release().unwrap();
     client.close().unwrap();
 }
+
+#[test]
+fn several_are_taken_together() {
+    let client = Client::connect("memory:").unwrap();
+    let both = client.multi_lock(["a", "b"]);
+    let guard = both.lock_with(|taking| taking.wait(Duration::from_secs(3))).unwrap();
+    assert!(guard.is_valid() && guard.tokens().count() == 2);
+    assert!(both.try_lock().unwrap().is_none());
+    guard.release().unwrap();
+    both.lock().unwrap().release().unwrap();
+}

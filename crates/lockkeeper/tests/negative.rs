@@ -104,6 +104,10 @@ impl Backend for Broken {
         self
     }
 
+    fn identity(&self) -> Reply<'_, String> {
+        self.store.identity()
+    }
+
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         Box::pin(self.acquire_wrongly(request))
     }

@@ -208,6 +208,10 @@ impl Backend for FreesAnybody {
         self
     }
 
+    fn identity(&self) -> Reply<'_, String> {
+        self.0.identity()
+    }
+
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         self.0.acquire(request)
     }

@@ -1,25 +1,74 @@
-//! The verbs, one file each.
+//! The verbs, one file each: what it takes, and what it does.
 
-mod run;
+pub(crate) mod completions;
+pub(crate) mod doctor;
+pub(crate) mod help;
+pub(crate) mod hold;
+pub(crate) mod latch;
+pub(crate) mod list;
+pub(crate) mod man;
+pub(crate) mod release;
+pub(crate) mod run;
+pub(crate) mod semaphore;
+pub(crate) mod show;
+pub(crate) mod watch;
 
 use std::future::Future;
+use std::io::{self, Write as _};
+
+use lockkeeper::Client;
+use serde::Serialize;
 
 use crate::args::Verb;
 use crate::exit::{Code, Failure};
+use crate::store::StoreOption;
 
 /// Does what was asked, and gives the exit status.
 pub(crate) fn run(verb: Verb) -> u8 {
     let ended = match verb {
-        Verb::Run(run) => block_on(run::run(run)),
+        Verb::Run(arguments) => arguments.check().and_then(|job| block_on(run::run(job))),
+        Verb::Hold(arguments) => block_on(hold::run(*arguments)),
+        Verb::List(arguments) => block_on(list::run(arguments)),
+        Verb::Show(arguments) => block_on(show::run(arguments)),
+        Verb::Watch(arguments) => block_on(watch::run(arguments)),
+        Verb::Release(arguments) => block_on(release::run(arguments)),
+        Verb::Semaphore(arguments) => block_on(semaphore::run(arguments)),
+        Verb::Latch(arguments) => block_on(latch::run(arguments)),
+        Verb::Doctor(arguments) => block_on(doctor::run(arguments)),
+        Verb::Completions(arguments) => completions::run(&arguments),
+        Verb::Man(arguments) => man::run(&arguments),
+        Verb::Help(arguments) => help::run(&arguments),
     };
     ended.unwrap_or_else(|failure| failure.show())
 }
 
-/// One thread is enough: the library keeps locks alive on a thread of its own.
+/// One thread is enough: the library keeps locks alive on a thread of its own. It is the main thread, because a command dies with the
+/// thread that started it.
 fn block_on(verb: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let executor = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::new(Code::Internal, format!("the machine gives no executor: {error}")))?;
-    executor.block_on(verb)
+        .map_err(|error| internal("the machine gives no executor", &error))?;
+    executor.block_on(Box::pin(verb))
+}
+
+fn internal(what: &str, error: &io::Error) -> Failure {
+    Failure::new(Code::Internal, format!("{what}: {error}"))
+}
+
+async fn connect(store: &StoreOption) -> Result<Client, Failure> {
+    Ok(Client::connect(&store.find()?.url).await?)
+}
+
+/// Prints lines; a reader that went away has seen enough.
+fn print<S: AsRef<str>>(lines: impl IntoIterator<Item = S>) -> Result<u8, Failure> {
+    let text: String = lines.into_iter().map(|line| format!("{}\n", line.as_ref())).collect();
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(internal("stdout cannot be written", &error)),
+        _ => Ok(0),
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::new(Code::Internal, format!("this cannot be written as JSON: {error}")))
 }

@@ -1,151 +1,237 @@
 //! `lockkeeper run`: take the lock, run the command, give the lock back.
 
-use std::io;
-use std::process::ExitStatus;
+use std::ffi::OsString;
+use std::future::Future;
+use std::pin::pin;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lockkeeper::backend::LossReason;
-use lockkeeper::{Client, Error, ErrorKind, MutexGuard};
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
-use tokio::time::timeout;
+use clap::Args;
+use lockkeeper::backend::Claim;
+use lockkeeper::{Client, ErrorKind};
+use rustix::process::Signal;
+use tokio::time::sleep_until;
 
-use crate::args::{Run, Wait};
+use super::internal;
+use crate::child::{Change, Child};
 use crate::exit::{Code, Failure, of_child, say};
+use crate::hold::{Taken, outer_lasts, outer_lost};
+use crate::nested::{self, Outer};
 use crate::signals::Signals;
+use crate::taking::Taking;
+use crate::{args, duration};
 
-/// How long a command may take to end after TERM.
-const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const USAGE: &str =
+    "lockkeeper run [OPTIONS] NAME [--] COMMAND [ARG]...\n       lockkeeper run [OPTIONS] -c STRING NAME";
 
-/// How long is allowed for giving back what an acquisition that failed may have left.
-const CLOSING: Duration = Duration::from_secs(2);
+pub(crate) const LONG_ABOUT: &str = "\
+Run a command while holding a lock.
+
+Waits for the lock, runs the command, gives the lock back and exits with the command's status.
+The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT from us.
+When the lock is lost, or --max-hold is over, the group gets TERM, and KILL after the grace. If lockkeeper itself is killed, so is
+the command. Options go before NAME: what follows it is the command's.";
+
+pub(crate) const AFTER_HELP: &str = "\
+Examples:
+  lockkeeper run hello -- echo \"only one of us at a time\"
+  lockkeeper run -S redis://127.0.0.1 -n backup -- ./backup.sh     skip it if it runs elsewhere
+  lockkeeper run -w 30s -E 75 deploy -- make deploy                wait half a minute at most
+  lockkeeper run --at-least 1m -n nightly -- ./report.sh           once, on hosts whose clocks differ by less than that
+  lockkeeper run report -- sh -c 'psql -v token=$LOCKKEEPER_TOKEN -f report.sql'
+
+The command's environment:
+  LOCKKEEPER_NAME    the name of the lock
+  LOCKKEEPER_TOKEN   the fencing token: a number larger than that of every earlier holder (permits have none)
+  LOCKKEEPER_OWNER   under which owner the store knows this hold
+
+lockkeeper help exit-codes tells what exit statuses mean.";
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    taking: Taking,
+
+    /// End the command after it has held the lock for this long
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
+    max_hold: Option<Duration>,
+
+    /// Keep the lock for this long, even if the command is quick
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
+    at_least: Option<Duration>,
+
+    /// How long a command may take to end after TERM before it is killed
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true, default_value = "5s")]
+    grace: Duration,
+
+    /// Inside a command that holds the lock already, run under that hold, and end (79) when it is lost
+    #[arg(long, conflicts_with = "permits")]
+    reenter: bool,
+
+    /// Run STRING with $SHELL, or /bin/sh
+    #[arg(short, long, value_name = "STRING")]
+    command: Option<OsString>,
+
+    /// Name, command and arguments; the usage line tells it better.
+    // One list: options end at its first word, so that those of the command are never taken for ours.
+    #[arg(trailing_var_arg = true, hide = true)]
+    words: Vec<OsString>,
+}
+
+/// `lockkeeper run`, complete and checked.
+#[derive(Debug)]
+pub(crate) struct Job {
+    options: Arguments,
+    name: String,
+    command: Command,
+}
+
+impl Arguments {
+    pub(crate) fn check(mut self) -> Result<Job, Failure> {
+        let refused = |message: &str| Failure::new(Code::Usage, message);
+        let mut words = std::mem::take(&mut self.words).into_iter();
+        let name = words.next().ok_or_else(|| refused("there is no name; write lockkeeper run NAME -- COMMAND"))?;
+        let name = args::name(name)?;
+        let mut program = words.next();
+        if let Some(word) = program.as_ref().filter(|word| *word != "--" && word.as_encoded_bytes().starts_with(b"-")) {
+            let word = word.display();
+            return Err(refused(&format!(
+                "{word} stands after the name; options go before it, a command that is so named after --"
+            )));
+        }
+        if program.as_ref().is_some_and(|word| word == "--") {
+            program = words.next();
+        }
+        let command = match (self.command.take(), program) {
+            (Some(_), Some(_)) => return Err(refused("there are two commands; write it either after -c or after the name")),
+            (None, None) => return Err(refused("there is no command; write lockkeeper run NAME -- COMMAND")),
+            (Some(string), None) => {
+                let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
+                let mut command = Command::new(shell);
+                command.arg("-c").arg(string);
+                command
+            }
+            (None, Some(program)) => {
+                let mut command = Command::new(program);
+                command.args(words);
+                command
+            }
+        };
+        Ok(Job { options: self, name, command })
+    }
+}
 
 /// Runs the command under the lock; its status, or why there is none.
-pub(crate) async fn run(run: Run) -> Result<u8, Failure> {
+pub(crate) async fn run(mut job: Job) -> Result<u8, Failure> {
     let began = Instant::now();
     // From here on a signal ends the waiting in good order, or goes to the command.
     let mut signals = Signals::take().map_err(|error| internal("signals cannot be received", &error))?;
-    let client = tokio::select! {
-        connected = connect(&run) => connected?,
-        signal = signals.next() => return Err(Failure::signalled(signal)),
-    };
-    let acquired = tokio::select! {
-        acquired = acquire(&client, &run, began) => acquired,
-        signal = signals.next() => Err(Failure::signalled(signal)),
-    };
-    let guard = match acquired {
-        Ok(guard) => guard,
-        Err(failure) => {
-            // A request may be on its way that would take the lock for nobody.
-            let _ = timeout(CLOSING, client.close()).await;
-            return Err(failure);
-        }
-    };
-    if run.verbose {
-        say(&format!("took {:?} after {:.3} s, token {}", run.name, began.elapsed().as_secs_f64(), guard.token()));
+    let client = job.options.taking.connect(&mut signals).await?;
+    if job.options.reenter
+        && let Some(outer) = nested::outer(&job.name)
+    {
+        return run_inside(job, &client, &outer, signals).await;
     }
-    let ended = match spawn(&run, &guard) {
-        Ok(mut child) => supervise(&mut child, &guard, &mut signals, GRACE).await,
+    let taken = job.options.taking.take(&client, &job.name, began, &mut signals).await?;
+    let since = Instant::now();
+    nested::tell(&mut job.command, &taken, taken.token());
+    let ended = match client.liveness().map_err(Failure::from).and_then(|alive| start(job.command, alive)) {
+        Ok(child) => {
+            let lost = async { taken.lost().await.to_string() };
+            let options = &job.options;
+            supervise(child, &job.name, lost, options.max_hold.map(|most| since + most), options.grace, &mut signals).await
+        }
         Err(failure) => Err(failure),
     };
-    finish(ended, guard).await
-}
-
-async fn connect(run: &Run) -> Result<Client, Error> {
-    let builder = Client::builder();
-    let builder = if let Some(lease) = run.lease { builder.lease(lease) } else { builder };
-    builder.connect(&run.store).await
-}
-
-async fn acquire(client: &Client, run: &Run, began: Instant) -> Result<MutexGuard, Failure> {
-    let (plain, fair) = (client.mutex(&run.name), client.fair_mutex(&run.name));
-    let acquired = match run.wait {
-        Wait::Never if run.fair => fair.try_lock().await,
-        Wait::Never => plain.try_lock().await,
-        Wait::AtMost(_) | Wait::Forever => {
-            let mut acquiring = if run.fair { fair.lock() } else { plain.lock() };
-            if let Wait::AtMost(limit) = run.wait {
-                acquiring = acquiring.wait(limit.saturating_sub(began.elapsed()));
-            }
-            match acquiring.await {
-                Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
-                acquired => acquired.map(Some),
-            }
+    if let (Ok(_), Some(least)) = (&ended, job.options.at_least) {
+        tokio::select! {
+            () = sleep_until((since + least).into()) => {}
+            // Nothing is kept any more, or nobody wants it kept.
+            _ = taken.lost() => {}
+            _ = signals.end(|| {}) => {}
         }
-    };
-    acquired?.ok_or_else(|| Failure {
-        code: run.conflict_exit_code,
-        message: Some(format!("{:?} is held by others; wait longer, or try again later", run.name)),
-    })
-}
-
-fn spawn(run: &Run, guard: &MutexGuard) -> Result<Child, Failure> {
-    Command::new(&run.program)
-        .args(&run.arguments)
-        .env("LOCKKEEPER_NAME", guard.name())
-        .env("LOCKKEEPER_TOKEN", guard.token().to_string())
-        .env("LOCKKEEPER_OWNER", guard.owner().to_string())
-        .spawn()
-        .map_err(|error| {
-            let program = run.program.display();
-            match error.kind() {
-                io::ErrorKind::NotFound => {
-                    Failure::new(Code::NotFound, format!("{program} was not found; check its name and $PATH"))
-                }
-                // Not the command's fault: there are too many processes, or there is no memory.
-                io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => internal("no process can be started", &error),
-                _ => Failure::new(Code::NotExecutable, format!("{program} cannot be executed: {error}")),
-            }
-        })
-}
-
-/// Waits for the command, and stops it when the lock is lost.
-async fn supervise(child: &mut Child, guard: &MutexGuard, signals: &mut Signals, grace: Duration) -> Result<u8, Failure> {
-    let ended = tokio::select! {
-        biased;
-        status = wait(child, signals) => Ok(status),
-        reason = guard.lost() => Err(reason),
-    };
-    match ended {
-        Ok(status) => status.map(of_child).map_err(|error| internal("the command cannot be waited for", &error)),
-        Err(reason) => Err(stop(child, guard, reason, signals, grace).await),
     }
+    finish(ended, taken).await
 }
 
-/// Waits until the command ends, and passes signals on to it meanwhile.
-async fn wait(child: &mut Child, signals: &mut Signals) -> io::Result<ExitStatus> {
-    loop {
+/// Under the hold of a command around us, for as long as the store tells that it is held.
+async fn run_inside(job: Job, client: &Client, outer: &Outer, mut signals: Signals) -> Result<u8, Failure> {
+    let (name, claim) = (&job.name, job.options.taking.claim());
+    let found = client.inspect(name).await?;
+    let holders = found.iter().flat_map(|found| &found.holders).filter(|holder| holder.owner == outer.owner);
+    if let Some(holder) = holders.clone().next()
+        && (holder.claim.kind() != claim.kind()
+            || (claim != Claim::Read && holders.clone().all(|holder| holder.claim == Claim::Read)))
+    {
+        let message = format!("the command around this one holds {name:?} in another way; give --reenter the same of -s and -x");
+        return Err(Failure::new(Code::Usage, message));
+    }
+    let known_until = outer_lasts(client, name, outer).await?;
+    if job.options.taking.verbose {
+        say(&format!("inside {name:?}, which a command around this one holds as {}", outer.owner));
+    }
+    let most = job.options.max_hold.map(|most| Instant::now() + most);
+    let child = start(job.command, None)?;
+    let ended =
+        supervise(child, name, outer_lost(client, name, outer, known_until), most, job.options.grace, &mut signals).await?;
+    // What happened since the last look.
+    outer_lasts(client, name, outer).await.map_err(|error| match error.kind() {
+        ErrorKind::Lost => Failure::new(Code::Lost, format!("{error}; the command may not have been alone")),
+        _ => Failure::from(error),
+    })?;
+    Ok(ended)
+}
+
+fn start(command: Command, alive: Option<std::os::fd::OwnedFd>) -> Result<Child, Failure> {
+    Child::start(command, alive).map_err(|error| internal("no process can be started", &error))
+}
+
+/// Waits for the command, passes signals on to it, and ends it when the lock is lost or was held long enough.
+async fn supervise(
+    mut child: Child,
+    name: &str,
+    lost: impl Future<Output = String>,
+    until: Option<Instant>,
+    grace: Duration,
+    signals: &mut Signals,
+) -> Result<u8, Failure> {
+    let mut lost = pin!(lost);
+    let mut over = pin!(async {
+        match until {
+            Some(until) => sleep_until(until.into()).await,
+            None => std::future::pending().await,
+        }
+    });
+    let code = loop {
         tokio::select! {
             biased;
-            status = child.wait() => return status,
-            signal = signals.next() => send(child, signal),
+            change = child.changed() => match change {
+                Ok(Change::Ended(status)) => return Ok(of_child(status)),
+                Ok(Change::Stopped(signal)) => if child.stopped(signal) {
+                    // The stop that we sent to our own group, to be seen by the shell.
+                    signals.forget(Signal::TSTP);
+                },
+                Err(error) => return Err(internal("the command cannot be waited for", &error)),
+            },
+            reason = &mut lost => {
+                say(&format!("the lock {name:?} is lost: {reason}; ending the command"));
+                break Code::Lost;
+            }
+            () = &mut over => {
+                say(&format!("the lock {name:?} was held for as long as --max-hold allows; ending the command"));
+                break Code::MaxHold;
+            }
+            signal = signals.next() => child.pass_on(signal),
         }
-    }
-}
-
-/// Ends a command that is no longer alone: TERM, and KILL to one that does not go.
-async fn stop(child: &mut Child, guard: &MutexGuard, reason: LossReason, signals: &mut Signals, grace: Duration) -> Failure {
-    say(&format!("the lock {:?} is lost: {reason}; stopping the command", guard.name()));
-    send(child, Signal::TERM);
-    if timeout(grace, wait(child, signals)).await.is_err() {
-        send(child, Signal::KILL);
-        let _ = child.wait().await;
-    }
-    Failure { code: Code::Lost as u8, message: None }
-}
-
-/// A child that we have not waited for keeps its number, so this reaches it or nobody.
-fn send(child: &Child, signal: Signal) {
-    let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        let _ = kill_process(pid, signal);
-    }
+    };
+    child.end(grace, signals).await;
+    Err(Failure { code: code as u8, message: None })
 }
 
 /// Gives the lock back. The command's status stands, unless it turns out that the command was not alone.
-async fn finish(ended: Result<u8, Failure>, guard: MutexGuard) -> Result<u8, Failure> {
-    let name = guard.name().to_owned();
-    match (guard.release().await, ended) {
+async fn finish(ended: Result<u8, Failure>, taken: Taken) -> Result<u8, Failure> {
+    let name = taken.name().to_owned();
+    match (taken.release().await, ended) {
         (Err(error), Ok(_)) if error.kind() == ErrorKind::Lost => {
             Err(Failure::new(Code::Lost, format!("{error}; the command may not have been alone")))
         }
@@ -157,111 +243,78 @@ async fn finish(ended: Result<u8, Failure>, guard: MutexGuard) -> Result<u8, Fai
     }
 }
 
-fn internal(what: &str, error: &io::Error) -> Failure {
-    Failure::new(Code::Internal, format!("{what}: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::process::Stdio;
-
     use super::*;
+    use crate::args::{Early, Verb};
 
-    fn args(store: &str, wait: Wait, program: &str, arguments: &[&str]) -> Run {
-        Run {
-            store: store.to_owned(),
-            wait,
-            conflict_exit_code: 75,
-            lease: None,
-            fair: false,
-            verbose: false,
-            name: "job".to_owned(),
-            program: program.into(),
-            arguments: arguments.iter().map(Into::into).collect(),
+    fn job(line: &[&str]) -> Result<Job, String> {
+        let refused = |failure: Failure| {
+            assert_eq!(failure.code, Code::Usage as u8);
+            failure.message.unwrap_or_default()
+        };
+        match args::parse(["lockkeeper", "run"].iter().chain(line).map(OsString::from)) {
+            Ok(Verb::Run(run)) => run.check().map_err(refused),
+            Err(Early::Refused(failure)) => Err(refused(failure)),
+            other => panic!("{other:?}"),
         }
     }
 
-    async fn held(store: &str) -> (Client, MutexGuard) {
-        let client = Client::connect(store).await.unwrap();
-        let guard = client.mutex("job").lock().await.unwrap();
-        (client, guard)
-    }
-
-    /// A shell that runs `script`, and has come as far as to say so.
-    async fn ready(script: &str) -> Child {
-        use std::io::Read as _;
-        let (mut heard, said) = io::pipe().unwrap();
-        let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).stdout(said).spawn().unwrap();
-        heard.read_exact(&mut [0; 2]).unwrap();
-        child
-    }
-
-    #[tokio::test]
-    async fn a_lock_that_others_hold_is_not_waited_for() {
-        let (_client, _guard) = held("memory:busy").await;
-        for wait in [Wait::Never, Wait::AtMost(Duration::from_millis(20))] {
-            let failure = run(args("memory:busy", wait, "true", &[])).await.unwrap_err();
-            assert_eq!(failure.code, 75);
-            assert!(failure.message.unwrap().contains("held by others"));
+    #[test]
+    fn options_end_at_the_name() {
+        for (line, program, arguments) in [
+            (&["-n", "job", "sh", "-c", "exit 3"][..], "sh", &["-c", "exit 3"][..]),
+            (&["job", "--", "sh", "-n", "--fair"], "sh", &["-n", "--fair"]),
+            (&["--", "job", "env", "--help"], "env", &["--help"]),
+            (&["job", "env", "--", "-v"], "env", &["--", "-v"]),
+            (&["job", "--", "-odd", "x"], "-odd", &["x"]),
+            (&["job", "--", "--", "x"], "--", &["x"]),
+        ] {
+            let job = job(line).unwrap();
+            assert_eq!((job.name.as_str(), job.command.get_program().to_str().unwrap()), ("job", program), "{line:?}");
+            assert_eq!(job.command.get_args().collect::<Vec<_>>(), arguments, "{line:?}");
+            assert!(!job.options.taking.verbose && job.options.taking.claim() == Claim::Mutex, "{line:?}");
         }
     }
 
-    #[tokio::test]
-    async fn a_lock_is_waited_for_until_it_is_free() {
-        let (_client, guard) = held("memory:freed").await;
-        let (ran, released) = tokio::join!(run(args("memory:freed", Wait::Forever, "true", &[])), guard.release());
-        released.unwrap();
-        assert_eq!(ran.unwrap(), 0);
-    }
-
-    #[tokio::test]
-    async fn the_lock_is_free_after_the_command() {
-        for (program, code) in [("true", 0), ("false", 1)] {
-            let keeps_the_store = Client::connect("memory:after").await.unwrap();
-            assert_eq!(run(args("memory:after", Wait::Never, program, &[])).await.unwrap(), code);
-            assert!(keeps_the_store.inspect("job").await.unwrap().is_none_or(|snapshot| snapshot.holders.is_empty()));
+    #[test]
+    fn what_is_wrong_is_told_in_one_line() {
+        for (line, says) in [
+            (&[][..], "there is no name"),
+            (&["job"], "there is no command"),
+            (&["job", "--"], "there is no command"),
+            (&["-c", "true", "job", "true"], "there are two commands"),
+            (&["job", "-n", "true"], "options go before"),
+            (&["", "true"], "must not be empty"),
+            (&["-w", "soon", "job", "true"], "is not a duration"),
+            (&["--grace", "-1", "job", "true"], "is negative"),
+            (&["-n", "-w", "1", "job", "true"], "cannot be used with"),
+            (&["-s", "-x", "job", "true"], "cannot be used with"),
+            (&["--fair", "--permits", "3", "job", "true"], "cannot be used with"),
+            (&["--take", "2", "job", "true"], "--permits"),
+            (&["--permits", "0", "job", "true"], "0"),
+            (&["--reenter", "--permits", "2", "job", "true"], "cannot be used with"),
+            (&["-E", "256", "job", "true"], "256"),
+            (&["--sideways", "job", "true"], "--sideways"),
+        ] {
+            let message = job(line).unwrap_err();
+            assert!(message.contains(says), "{line:?}: {message}");
+            assert!(!message.contains('\n'), "{line:?}: {message}");
         }
     }
 
-    #[tokio::test]
-    async fn the_lock_is_free_after_a_command_that_cannot_start() {
-        let keeps_the_store = Client::connect("memory:unstarted").await.unwrap();
-        let failure = run(args("memory:unstarted", Wait::Never, "/no/such/program", &[])).await.unwrap_err();
-        assert_eq!(failure.code, Code::NotFound as u8);
-        assert!(keeps_the_store.inspect("job").await.unwrap().is_none_or(|snapshot| snapshot.holders.is_empty()));
-    }
-
-    /// A lock that somebody takes away; the keeper learns it within a third of the lease.
-    async fn taken_away() -> (Client, MutexGuard) {
-        let client = Client::builder().lease(Duration::from_millis(600)).connect("memory:").await.unwrap();
-        let guard = client.mutex("job").lock().await.unwrap();
-        client.force_release("job").await.unwrap();
-        (client, guard)
-    }
-
-    #[tokio::test]
-    async fn a_command_whose_lock_is_lost_gets_term() {
-        let (_client, guard) = taken_away().await;
-        let mut signals = Signals::take().unwrap();
-        let mut child = ready("trap 'exit 0' TERM; echo .; while :; do sleep 0.01; done").await;
-        let ended = supervise(&mut child, &guard, &mut signals, Duration::from_secs(60)).await;
-        assert_eq!(ended.unwrap_err().code, Code::Lost as u8);
-        assert_eq!(child.wait().await.unwrap().code(), Some(0), "it ended by itself");
-    }
-
-    #[tokio::test]
-    async fn a_command_that_does_not_heed_term_is_killed() {
-        let (_client, guard) = taken_away().await;
-        let mut signals = Signals::take().unwrap();
-        let mut child = ready("trap '' TERM; echo .; while :; do sleep 0.01; done").await;
-        let ended = supervise(&mut child, &guard, &mut signals, Duration::from_millis(50)).await;
-        assert_eq!(ended.unwrap_err().code, Code::Lost as u8);
-        assert_eq!(of_child(child.wait().await.unwrap()), 137);
-    }
-
-    #[tokio::test]
-    async fn a_loss_that_is_seen_only_at_the_end_is_told() {
-        let (_client, guard) = taken_away().await;
-        assert_eq!(finish(Ok(0), guard).await.unwrap_err().code, Code::Lost as u8);
+    #[test]
+    fn the_kind_is_what_was_asked_for() {
+        for (line, claim) in [
+            (&[][..], Claim::Mutex),
+            (&["--fair"], Claim::Fair),
+            (&["-s"], Claim::Read),
+            (&["-x"], Claim::Write),
+            (&["--permits", "3"], Claim::Permits { take: 1, of: 3 }),
+            (&["--permits", "3", "--take", "2"], Claim::Permits { take: 2, of: 3 }),
+        ] {
+            let line: Vec<_> = line.iter().chain(&["job", "true"]).copied().collect();
+            assert_eq!(job(&line).unwrap().options.taking.claim(), claim, "{line:?}");
+        }
     }
 }

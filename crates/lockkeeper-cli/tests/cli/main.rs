@@ -1,15 +1,24 @@
-//! `lockkeeper run` as a shell sees it.
+//! `lockkeeper` as a shell sees it: the real binary, with real commands.
 #![allow(clippy::disallowed_methods, reason = "tests use the machine's clock")]
 
+mod config;
+mod counter;
+mod death;
+mod helps;
+mod pty;
 mod redis;
 #[path = "../../../lockkeeper/tests/redis/server.rs"]
 #[allow(dead_code, reason = "the library's tests use more of it")]
 mod server;
+mod stores;
+mod terminal;
 mod util;
+mod verbs;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use util::{assert_refused, end, end_with_input, lockkeeper, run};
@@ -66,6 +75,9 @@ fn a_wrong_command_line_is_64_and_one_line() {
         (&["-l", "99999999999999999999h", "job", "true"], "is too long"),
         (&["-l", "0", "job", "true"], "lease"),
         (&["-n", "-w", "1", "job", "true"], "cannot be used with"),
+        (&["-s", "-x", "job", "true"], "cannot be used with"),
+        (&["--permits", "2", "--take", "3", "job", "true"], "cannot take 3 permits"),
+        (&["-c", "true", "job", "true"], "there are two commands"),
         (&["-E", "256", "job", "true"], "256"),
         (&["--sideways", "job", "true"], "--sideways"),
         (&["job", "-v", "true"], "options go before"),
@@ -76,24 +88,6 @@ fn a_wrong_command_line_is_64_and_one_line() {
     }
     assert_refused(&mut lockkeeper::<&str>([]), 64, "there is nothing to do");
     assert_refused(&mut lockkeeper(["walk"]), 64, "walk");
-}
-
-#[test]
-fn help_and_version_go_to_stdout() {
-    for words in [&["--help"][..], &["run", "--help"], &["help", "run"]] {
-        let ended = end(&mut lockkeeper(words));
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{words:?}");
-        assert!(ended.stdout.contains("only one of us at a time"), "{words:?}: {}", ended.stdout);
-    }
-    assert_eq!(end(&mut lockkeeper(["--version"])).stdout, concat!("lockkeeper ", env!("CARGO_PKG_VERSION"), "\n"));
-}
-
-#[test]
-fn help_tells_every_exit_status() {
-    let help = end(&mut lockkeeper(["run", "--help"])).stdout;
-    for code in ["1", "64", "69", "70", "79", "126", "127"] {
-        assert!(help.lines().any(|line| line.split_whitespace().next() == Some(code)), "{code} is missing: {help}");
-    }
 }
 
 #[test]
@@ -123,10 +117,9 @@ fn the_command_learns_name_token_and_owner() {
 
 #[test]
 fn the_store_comes_from_the_option_then_from_the_environment() {
-    let mut command = run(["job", "true"]);
-    assert_refused(command.env("LOCKKEEPER_STORE", "etcd://h"), 64, "etcd:");
+    assert_refused(run(["job", "true"]).env("LOCKKEEPER_STORE", "etcd://h"), 64, "etcd:");
     assert_eq!(end(run(["-S", "memory:", "job", "true"]).env("LOCKKEEPER_STORE", "etcd://h")).code, Some(0));
-    assert_eq!(end(run(["job", "true"]).env("LOCKKEEPER_STORE", "")).code, Some(0));
+    assert_eq!(end(run(["-S", "memory:", "job", "true"]).env("LOCKKEEPER_STORE", "")).code, Some(0));
 }
 
 #[test]
@@ -140,7 +133,7 @@ fn every_way_of_waiting_takes_a_free_lock() {
 #[test]
 fn verbose_tells_time_and_token_on_stderr() {
     let ended = end(&mut run(["-v", "job", "sh", "-c", "echo $LOCKKEEPER_TOKEN"]));
-    assert!(ended.stderr.starts_with("lockkeeper: took \"job\" after "), "{ended:?}");
+    assert!(ended.stderr.starts_with("lockkeeper: took \"job\" from memory: after "), "{ended:?}");
     assert!(ended.stderr.ends_with(&format!(" s, token {}", ended.stdout)), "{ended:?}");
 }
 
@@ -148,8 +141,7 @@ fn verbose_tells_time_and_token_on_stderr() {
 /// shell does that for what it starts with `&`), and the runner would heed that: so they are set back first.
 fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>, String) {
     let mut runner = std::process::Command::new("env")
-        .args(["--default-signal=INT,TERM,HUP", env!("CARGO_BIN_EXE_lockkeeper"), "run", "job", "sh", "-c", script])
-        .env_remove("LOCKKEEPER_STORE")
+        .args(["--default-signal", env!("CARGO_BIN_EXE_lockkeeper"), "run", "-S", "memory:", "job", "sh", "-c", script])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -166,8 +158,18 @@ fn send(runner: &Child, signal: Signal) {
 
 #[test]
 fn signals_to_the_runner_reach_the_command() {
-    for (signal, name) in [(Signal::INT, "INT"), (Signal::TERM, "TERM"), (Signal::HUP, "HUP")] {
-        let script = format!("trap 'echo got {name}; exit 7' {name}; echo ready; while :; do sleep 0.01; done");
+    for (signal, name) in [
+        (Signal::INT, "INT"),
+        (Signal::TERM, "TERM"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::CONT, "CONT"),
+        (Signal::TSTP, "TSTP"),
+    ] {
+        // No grandchild: one that does not heed a stop as its shell does would keep the shell waiting.
+        let script = format!("trap 'echo got {name}; exit 7' {name}; echo ready; while :; do :; done");
         let (mut runner, mut stdout, ready) = started(&script);
         assert_eq!(ready, "ready\n");
         send(&runner, signal);
@@ -188,7 +190,79 @@ fn a_signal_that_kills_the_command_becomes_the_status() {
 #[test]
 fn a_signal_that_was_ignored_from_the_start_stays_ignored() {
     let binary = env!("CARGO_BIN_EXE_lockkeeper");
-    let script = format!("trap '' HUP; exec {binary} run job sh -c 'kill -HUP $PPID; kill -HUP $$; exit 4'");
-    let ended = end(std::process::Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).env_remove("LOCKKEEPER_STORE"));
+    let script = format!("trap '' HUP; exec {binary} run -S memory: job sh -c 'kill -HUP $PPID; kill -HUP $$; exit 4'");
+    let ended = end(std::process::Command::new("sh").args(["-c", &script]).stdin(Stdio::null()));
     assert_eq!(ended.code, Some(4), "{ended:?}");
+}
+
+#[test]
+fn term_ends_a_shell_and_its_grandchild() {
+    let (mut runner, mut stdout, grandchild) = started("sleep 300 & echo $!; wait; echo unreachable");
+    let grandchild = Pid::from_raw(grandchild.trim().parse().expect("a pid")).expect("a pid");
+    send(&runner, Signal::TERM);
+    assert_eq!(runner.wait().expect("it ends").code(), Some(143));
+    // Both had stdout open.
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).expect("stdout ends");
+    assert_eq!(rest, "");
+    util::until("the grandchild is gone", || !util::is_running(grandchild));
+}
+
+#[test]
+fn a_string_is_run_by_a_shell() {
+    let ended = end(run(["-c", "echo $LOCKKEEPER_NAME; exit 5", "job"]).env("SHELL", "/bin/sh"));
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), "job\n"));
+}
+
+#[test]
+fn permits_have_no_token() {
+    let mut command = run(["--permits", "2", "--take", "2", "job", "sh", "-c", "echo ${LOCKKEEPER_TOKEN-none}"]);
+    assert_eq!(end(command.env("LOCKKEEPER_TOKEN", "7")).stdout, "none\n");
+}
+
+#[test]
+fn max_hold_ends_the_command_with_80() {
+    let began = Instant::now();
+    assert_refused(&mut run(["--max-hold", "100ms", "job", "sh", "-c", "sleep 300 & wait"]), 80, "--max-hold");
+    assert!(began.elapsed() >= Duration::from_millis(100));
+}
+
+#[test]
+fn what_does_not_heed_term_is_killed_after_the_grace() {
+    let script =
+        "trap '' TERM; sh -c \"trap '' TERM; echo \\$\\$; while :; do sleep 0.01; done\" & wait; while :; do sleep 0.01; done";
+    let began = Instant::now();
+    let ended = end(&mut run(["--max-hold", "500ms", "--grace", "300ms", "job", "sh", "-c", script]));
+    assert_eq!(ended.code, Some(80), "{ended:?}");
+    assert!(began.elapsed() >= Duration::from_millis(800), "{:?}", began.elapsed());
+    let grandchild = Pid::from_raw(ended.stdout.trim().parse().expect("a pid")).expect("a pid");
+    util::until("the grandchild is gone", || !util::is_running(grandchild));
+}
+
+#[test]
+fn at_least_keeps_the_lock_after_a_quick_command() {
+    let began = Instant::now();
+    assert_eq!(end(&mut run(["--at-least", "300ms", "job", "sh", "-c", "exit 3"])).code, Some(3));
+    assert!(began.elapsed() >= Duration::from_millis(300));
+}
+
+#[test]
+fn a_place_that_cannot_be_written_is_refused_in_one_line() {
+    assert_refused(&mut run(["-S", "sqlite:/sys/locks.db", "job", "true"]), 69, "/sys");
+    assert_refused(&mut run(["-S", "sqlite:/no/such/directory/locks.db", "job", "true"]), 64, "/no/such/directory");
+    let mut command = run(["job", "true"]);
+    command.env_remove("LOCKKEEPER_STORE").env("XDG_STATE_HOME", "/sys/state").env("XDG_CONFIG_HOME", "/nowhere");
+    assert_refused(command.env_remove("LOCKKEEPER_CONFIG"), 69, "/sys/state");
+}
+
+#[test]
+fn without_a_word_the_locks_are_in_the_users_state_directory() {
+    let directory = config::Directory::new("state");
+    let mut command = run(["-v", "job", "echo", "mine"]);
+    command.env_remove("LOCKKEEPER_STORE").env_remove("LOCKKEEPER_CONFIG");
+    command.env("XDG_STATE_HOME", &directory.0).env("XDG_CONFIG_HOME", directory.0.join("none"));
+    let ended = end(&mut command);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "mine\n"), "{ended:?}");
+    let file = directory.0.join("lockkeeper/locks.db");
+    assert!(file.is_file() && ended.stderr.contains(&format!("from sqlite:{}", file.display())), "{ended:?}");
 }

@@ -11,10 +11,11 @@ use lockkeeper::blocking::Client;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::{Flavour, Server};
+use crate::stores::on_each_store;
 use crate::util::{assert_refused, end, run};
 
 /// A server and the URL of a fresh database there. `None`: skipped, and said so.
-fn store(test: &str) -> Option<(Arc<Server>, String)> {
+pub(crate) fn store(test: &str) -> Option<(Arc<Server>, String)> {
     if let Some(why) = Server::missing(Flavour::Redis) {
         lockkeeper::conformance::skip(test, &why);
         return None;
@@ -59,46 +60,24 @@ fn an_unreachable_store_is_69() {
 
 #[test]
 fn processes_exclude_each_other() {
-    let Some((_server, url)) = store("processes_exclude_each_other") else { return };
-    // Runs until its input ends.
-    let mut holder = running(&url, &[], "echo running; cat");
-    assert_refused(&mut run(["-S", &url, "-n", "job", "true"]), 1, "held by others");
-    assert_refused(&mut run(["-S", &url, "-w", "0.2", "-E", "42", "job", "true"]), 42, "held by others");
-    drop(holder.stdin.take());
-    assert_eq!(holder.wait().expect("it ends").code(), Some(0));
-    assert_eq!(end(&mut run(["-S", &url, "-n", "job", "echo", "mine"])).stdout, "mine\n");
-}
-
-#[test]
-fn a_counter_file_loses_no_increment() {
-    let Some((server, url)) = store("a_counter_file_loses_no_increment") else { return };
-    let file = std::env::temp_dir().join(format!("lockkeeper-counter-{}-{}", std::process::id(), server.port));
-    std::fs::write(&file, "0\n").expect("a file to count in");
-    let script = r#"read -r n < "$0"; echo $((n + 1)) > "$0""#;
-    let count = |runners: usize, turns: usize| {
-        std::thread::scope(|scope| {
-            for _ in 0..runners {
-                scope.spawn(|| {
-                    for _ in 0..turns {
-                        let ended = end(run(["-S", &url, "count", "sh", "-c", script]).arg(&file));
-                        assert_eq!(ended.code, Some(0), "{ended:?}");
-                    }
-                });
-            }
-        });
-    };
-    count(8, 10);
-    let counted = std::fs::read_to_string(&file).expect("the file");
-    let _ = std::fs::remove_file(&file);
-    assert_eq!(counted.trim(), "80");
+    on_each_store("processes_exclude_each_other", |url| {
+        // Runs until its input ends.
+        let mut holder = running(url, &[], "echo running; cat");
+        assert_refused(&mut run(["-S", url, "-n", "job", "true"]), 1, "held by others");
+        assert_refused(&mut run(["-S", url, "-w", "0.2", "-E", "42", "job", "true"]), 42, "held by others");
+        drop(holder.stdin.take());
+        assert_eq!(holder.wait().expect("it ends").code(), Some(0));
+        assert_eq!(end(&mut run(["-S", url, "-n", "job", "echo", "mine"])).stdout, "mine\n");
+    });
 }
 
 #[test]
 fn a_signal_ends_the_waiting_and_leaves_nothing() {
     let Some((server, url)) = store("a_signal_ends_the_waiting_and_leaves_nothing") else { return };
-    let client = Client::connect(&url).expect("a server");
+    let url = url.as_str();
+    let client = Client::connect(url).expect("a server");
     let guard = client.mutex("job").lock().expect("free");
-    let mut waiter = run(["-S", &url, "job", "true"]).spawn().expect("the binary starts");
+    let mut waiter = run(["-S", url, "job", "true"]).spawn().expect("the binary starts");
     let pid = Pid::from_raw(i32::try_from(waiter.id()).expect("a pid")).expect("a pid");
     while !someone_listens(server.port, "redisson_lock__channel:{job}") {
         std::thread::yield_now();
@@ -111,13 +90,14 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
 
 #[test]
 fn a_lost_lock_ends_the_command_with_79() {
-    let Some((_server, url)) = store("a_lost_lock_ends_the_command_with_79") else { return };
-    let holder = running(&url, &["-l", "600ms"], "echo running; exec sleep 60");
-    let began = Instant::now();
-    let client = Client::connect(&url).expect("a server");
-    assert_eq!(client.force_release("job").expect("a server").from.len(), 1);
-    let output = holder.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(79));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("is lost"), "{output:?}");
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    on_each_store("a_lost_lock_ends_the_command_with_79", |url| {
+        let holder = running(url, &["-l", "600ms"], "echo running; exec sleep 60");
+        let began = Instant::now();
+        let client = Client::connect(url).expect("a server");
+        assert_eq!(client.force_release("job").expect("a server").from.len(), 1);
+        let output = holder.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(79));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("is lost"), "{output:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    });
 }

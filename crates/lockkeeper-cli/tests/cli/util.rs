@@ -1,8 +1,12 @@
 //! Drives the real binary.
 
+use std::time::{Duration, Instant};
+
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
+
+use rustix::process::Pid;
 
 /// `lockkeeper run` in an environment that says nothing about locks.
 pub(crate) fn run<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
@@ -13,8 +17,28 @@ pub(crate) fn run<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Comman
 
 pub(crate) fn lockkeeper<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-    command.args(words).stdin(Stdio::null()).env_remove("LOCKKEEPER_STORE");
+    command.args(words).stdin(Stdio::null()).env("LOCKKEEPER_STORE", "memory:");
+    for variable in ["LOCKKEEPER_NAME", "LOCKKEEPER_TOKEN", "LOCKKEEPER_OWNER", "LOCKKEEPER_AROUND", "NO_COLOR"] {
+        command.env_remove(variable);
+    }
     command
+}
+
+/// Looks until it is so.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(30), "{what}: not after 30 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether a process is there and no zombie: nobody may wait for orphans here.
+pub(crate) fn is_running(pid: Pid) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = state.rsplit_once(") ").map(|(_, rest)| rest.chars().next());
+    !matches!(state, None | Some(None | Some('Z' | 'X')))
 }
 
 /// What came of it.

@@ -6,16 +6,20 @@
 
 mod capability;
 mod event;
+mod finding;
 mod outcome;
 mod request;
 mod snapshot;
+mod vote;
 mod wait;
 
 pub use capability::{Capabilities, Liveness};
 pub use event::{Event, LossReason};
+pub use finding::{Finding, Verdict};
 pub use outcome::{Attempt, AttemptAll, Busy, Counted, Grant, Released, Renewed, Tally};
 pub use request::{Acquire, Claim, Count, CountOp, CounterOp, Kind, LatchOp, Release, Renew, SemaphoreOp, Watch};
 pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiting};
+pub use vote::{Standing, Vote, Voter};
 pub use wait::{Bell, Ringer};
 
 use std::fmt;
@@ -29,6 +33,11 @@ use crate::runtime::BoxFuture;
 
 /// The answer to a request, when it comes.
 pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;
+
+/// What is taken off a lease for clocks that run at different speeds.
+pub(crate) fn drift(lease: Duration) -> Duration {
+    lease / 100 + Duration::from_millis(2)
+}
 
 /// A store of locks.
 ///
@@ -52,6 +61,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// A second way to the same store that shares no connection with this one, for the keeper: what is slow here must not delay
     /// renewals there. A store without connections gives itself. Connections open when first used, on the executor that uses them.
     fn lane(self: Arc<Self>) -> Arc<dyn Backend>;
+
+    /// An id kept in the store: the same for all who ask, however they reached it, and different from every other store's. A store that forgot
+    /// everything may get a new one.
+    fn identity(&self) -> Reply<'_, String>;
 
     /// Asks for the state "held by this owner until now + lease".
     ///

@@ -32,6 +32,8 @@ pub struct Holder {
     pub owner: String,
     /// What it holds.
     pub claim: Claim,
+    /// Since how long.
+    pub held_for: Option<Duration>,
     /// How long unless renewed.
     pub lease_left: Option<Duration>,
     /// The number of its token.

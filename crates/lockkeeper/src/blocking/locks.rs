@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::Client;
 use crate::error::Result;
 use crate::session::Held;
-use crate::sync::{self, Acquiring, MutexGuard, Permit, RwLockReadGuard, RwLockWriteGuard};
+use crate::sync::{self, Acquiring, MultiLockGuard, MutexGuard, Permit, RwLockReadGuard, RwLockWriteGuard, TakingAll};
 
 /// A guard of the blocking façade. Derefs to the guard it wraps, for `token()`, `is_valid()`, `remaining()`.
 ///
@@ -151,6 +151,54 @@ taking!(
     try_write
 );
 taking!(Semaphore, Permit, |this| this.inner.clone(), acquire, try_acquire, acquire, acquire_with, try_acquire);
+
+handle!(
+    /// All of several locks, or none; see [`lockkeeper::MultiLock`](crate::MultiLock). The holds are its own: the thread cannot take one of them
+    /// again.
+    MultiLock
+);
+
+impl MultiLock {
+    /// Takes all of them, waiting until they are free together.
+    ///
+    /// # Errors
+    ///
+    /// As [`TakingAll`].
+    pub fn lock(&self) -> Result<Guard<MultiLockGuard>> {
+        self.lock_with(|taking| taking)
+    }
+
+    /// Takes all of them with options: `|taking| taking.wait(limit).lease(length)`.
+    ///
+    /// # Errors
+    ///
+    /// As [`TakingAll`].
+    pub fn lock_with(&self, options: impl for<'a> FnOnce(TakingAll<'a>) -> TakingAll<'a>) -> Result<Guard<MultiLockGuard>> {
+        self.client.block_on(options(self.inner.lock()).into_future()).map(|guard| self.guard(guard))
+    }
+
+    /// Takes all of them if they are free now.
+    ///
+    /// # Errors
+    ///
+    /// As [`TryTakingAll`](crate::sync::TryTakingAll).
+    pub fn try_lock(&self) -> Result<Option<Guard<MultiLockGuard>>> {
+        let guard = self.client.block_on(self.inner.try_lock().into_future())?;
+        Ok(guard.map(|guard| self.guard(guard)))
+    }
+}
+
+impl Guard<MultiLockGuard> {
+    /// Gives all of them back now; see [`MultiLockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn release(self) -> Result<()> {
+        let Self { guard, client } = self;
+        client.block_on(guard.release())
+    }
+}
 
 impl Semaphore {
     /// Takes `count` permits together, waiting for them.

@@ -21,7 +21,7 @@ mod counts;
 mod locks;
 
 pub use counts::{CountDownLatch, CountingSemaphore};
-pub use locks::{FairMutex, Guard, Mutex, RwLock, Semaphore};
+pub use locks::{FairMutex, Guard, MultiLock, Mutex, RwLock, Semaphore};
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -90,6 +90,11 @@ impl Client {
     /// A semaphore of `permits` leased permits.
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         Semaphore::new(self, self.inner.semaphore(name, permits))
+    }
+
+    /// All of several mutexes, or none.
+    pub fn multi_lock<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        MultiLock::new(self, self.inner.multi_lock(names))
     }
 
     /// A bare shared number of permits.

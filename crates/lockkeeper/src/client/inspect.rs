@@ -1,9 +1,10 @@
 //! For people: what is held, by whom, and taking it from them.
 
-use super::Client;
-use crate::backend::{Forced, Listing, Reply, Snapshot};
+use super::{Client, url};
+use crate::backend::{Finding, Forced, Listing, Reply, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, literal_pattern};
+use crate::runtime::Runtime;
 
 /// Names asked for in one page.
 const PAGE: usize = 256;
@@ -73,6 +74,29 @@ impl Client {
     pub async fn force_release(&self, name: impl AsRef<str>) -> Result<Forced> {
         let name = Name::new(self.full_name(name))?;
         self.bounded(self.backend().force_release(name)).await
+    }
+
+    /// Looks whether locks can live at the store that `url` names, and tells all that it found, good and bad: the self-test of
+    /// [`connect`](Self::connect) in full. The first part of the answer is the URL without its password.
+    ///
+    /// # Errors
+    ///
+    /// `Config` for a URL that is not understood, or whose feature is off. A store that cannot be reached is a finding.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: it leaves nothing behind.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// let (url, found) = lockkeeper::Client::examine("memory:").await?;
+    /// assert_eq!((url.as_str(), found[0].about), ("memory:", "reach"));
+    /// # Ok(()) }
+    /// ```
+    pub async fn examine(url: impl AsRef<str>) -> Result<(String, Vec<Finding>)> {
+        let target = url::parse(url.as_ref())?;
+        let shown = target.to_string();
+        Ok((shown, target.examine(&Runtime::system()).await))
     }
 
     async fn bounded<T>(&self, reply: Reply<'_, T>) -> Result<T> {

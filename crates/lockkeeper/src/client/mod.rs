@@ -14,7 +14,7 @@ use crate::backend::Backend;
 use crate::error::Result;
 use crate::owner::ClientId;
 use crate::session::{Owner, Session};
-use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, Mutex, RwLock, Semaphore};
+use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, MultiLock, Mutex, RwLock, Semaphore};
 
 /// A client of one store. Cheap to clone; clones share one identity, one keeper and one set of connections.
 ///
@@ -41,7 +41,8 @@ pub struct Client {
 
 impl Client {
     /// Connects to the store at `url`: `memory:` (this process, private to this client), `memory:NAME` (this process, shared by name),
-    /// `sqlite:PATH` (this machine; `sqlite:` is the user's own file), `redis://…`.
+    /// `sqlite:PATH` (this machine; `sqlite:` is the user's own file), `redis://…`,
+    /// `redlock:` and a list of URLs (a majority of independent servers: `docs/redlock.md`).
     ///
     /// # Errors
     ///
@@ -121,6 +122,21 @@ impl Client {
         CountDownLatch::new(&self.session, self.full_name(name))
     }
 
+    /// All of several mutexes of this client, or none: see [`MultiLock`], which takes locks of any kind, clients and stores.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// let client = lockkeeper::Client::connect("memory:").await?;
+    /// let both = client.multi_lock(["account:7", "account:9"]).lock().await?;
+    /// assert!(client.mutex("account:9").try_lock().await?.is_none(), "held");
+    /// both.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "getMultiLock")]
+    pub fn multi_lock<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
+        names.into_iter().fold(MultiLock::new(), |all, name| all.and(self.mutex(name).lock()))
+    }
+
     /// Somebody who may take a lock again while holding it: see [`Owner`].
     ///
     /// ```
@@ -176,6 +192,12 @@ impl Client {
     /// ```
     pub fn liveness(&self) -> Result<Option<OwnedFd>> {
         self.backend().liveness()
+    }
+
+    /// The store's URL, without its password.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {

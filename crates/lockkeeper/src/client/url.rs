@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Finding, Voter};
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::Runtime;
+use crate::layer::Quorum;
+use crate::runtime::{self, Runtime};
 use crate::store::memory::MemoryStore;
 #[cfg(feature = "redis")]
 use crate::store::redis::{Config as RedisConfig, RedisStore};
@@ -22,10 +24,12 @@ pub(super) enum Target {
     Redis(Box<RedisConfig>),
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     Sqlite(SqliteConfig),
+    /// A majority of several.
+    RedLock { members: Vec<Self>, max_lease: Duration, admit_new: bool },
 }
 
 /// The schemes that exist, and the feature each needs.
-const SCHEMES: [(&str, Option<&str>); 9] = [
+const SCHEMES: [(&str, Option<&str>); 10] = [
     ("memory", None),
     ("sqlite", Some("sqlite")),
     ("redis", Some("redis")),
@@ -35,6 +39,7 @@ const SCHEMES: [(&str, Option<&str>); 9] = [
     ("rediss+sentinel", Some("redis-tls")),
     ("redis+cluster", Some("redis")),
     ("rediss+cluster", Some("redis-tls")),
+    ("redlock", None),
 ];
 
 /// Understands a URL, without touching anything.
@@ -57,6 +62,7 @@ pub(super) fn parse(url: &str) -> Result<Target> {
         "sqlite" => SqliteConfig::parse(url).map(Target::Sqlite),
         #[cfg(all(feature = "sqlite", not(target_os = "linux")))]
         "sqlite" => config("sqlite: needs the boot clock of Linux; choose another store on this machine".to_owned()),
+        "redlock" => red_lock(rest),
         _ => match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((_, Some(feature))) => {
                 config(format!("{scheme}: needs the feature `{feature}` of lockkeeper; add features = [\"{feature}\"]"))
@@ -64,6 +70,34 @@ pub(super) fn parse(url: &str) -> Result<Target> {
             _ => config(format!("no store has the scheme {scheme}:; there are {}", known())),
         },
     }
+}
+
+/// Understands what follows `redlock:`: options and the URLs of the servers, separated by commas.
+fn red_lock(items: &str) -> Result<Target> {
+    let config = |message: String| Err(Error::new(ErrorKind::Config, message));
+    let (mut members, mut max_lease, mut admit_new) = (Vec::new(), Quorum::MAX_LEASE, false);
+    for item in items.split(',') {
+        match item.split_once(['=', ':']) {
+            Some(("admit", "new")) => admit_new = true,
+            Some(("max-lease", value)) => match value.strip_suffix('s').and_then(|seconds| seconds.parse().ok()) {
+                Some(seconds) => max_lease = Duration::from_secs(seconds),
+                None => return config("max-lease is in whole seconds; for example max-lease=60s".to_owned()),
+            },
+            Some(("redlock", _)) => return config("a redlock: cannot be a server of another".to_owned()),
+            Some((scheme, _)) if SCHEMES.iter().any(|(known, _)| *known == scheme) => match parse(item)? {
+                Target::Memory(None) => return config("a server of a redlock: needs a name; write memory:NAME".to_owned()),
+                member => members.push(member),
+            },
+            _ => {
+                return config(
+                    "a redlock: URL is a list of server URLs, and of the options admit=new and max-lease=60s, separated by commas (a comma in \
+                     a password is %2C); for example redlock:redis://a,redis://b,redis://c"
+                        .to_owned(),
+                );
+            }
+        }
+    }
+    Ok(Target::RedLock { members, max_lease, admit_new })
 }
 
 fn known() -> String {
@@ -85,7 +119,80 @@ impl Target {
             Self::Redis(config) => RedisStore::connect(*config, runtime).await?,
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => SqliteStore::connect(config, runtime).await?,
+            Self::RedLock { members, max_lease, admit_new } => {
+                let quorum = quorum(members, max_lease, runtime).await?;
+                if admit_new {
+                    quorum.admit_new().await?;
+                }
+                Arc::new(quorum)
+            }
         })
+    }
+
+    /// Opens the store as one of several, of which some may be down just now: with the trouble there is, if it may pass.
+    async fn open_voter(self, runtime: Runtime) -> Result<(Arc<dyn Voter>, Option<Error>)> {
+        match self {
+            Self::Memory(Some(name)) => Ok((shared(name, &runtime), None)),
+            #[cfg(feature = "redis")]
+            Self::Redis(config) if config.is_cluster() => {
+                Err(Error::new(ErrorKind::Config, format!("{config} is a cluster, which cannot be one of several servers")))
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => match RedisStore::connect((*config).clone(), &runtime).await {
+                Ok(store) => Ok((store, None)),
+                Err(error) if error.is_retryable() => Ok((Arc::new(RedisStore::unconnected(*config, &runtime)), Some(error))),
+                Err(error) => Err(error),
+            },
+            #[cfg(all(feature = "sqlite", target_os = "linux"))]
+            Self::Sqlite(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
+            Self::Memory(None) | Self::RedLock { .. } => {
+                Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers")))
+            }
+        }
+    }
+}
+
+/// The servers as one store; a minority of them may be down.
+async fn quorum(members: Vec<Target>, max_lease: Duration, runtime: &Runtime) -> Result<Quorum> {
+    let opening: Vec<_> =
+        members.into_iter().map(|member| (member.to_string(), runtime::beside(member.open_voter(runtime.clone())))).collect();
+    let (mut servers, mut troubles) = (Vec::new(), Vec::new());
+    for (label, opened) in opening {
+        let (voter, trouble) = opened
+            .await
+            .unwrap_or_else(|| Err(Error::new(ErrorKind::Unavailable, "the executor that was connecting is gone")))
+            .map_err(|error| Error::new(error.kind(), format!("{label}: {error}")))?;
+        troubles.extend(trouble.map(|error| format!("{label}: {error}")));
+        servers.push((label, voter));
+    }
+    let count = servers.len();
+    if troubles.len() * 2 >= count && count > 0 {
+        let message = format!("no majority: {} of {count} servers cannot be reached; {}", troubles.len(), troubles.join("; "));
+        return Err(Error::new(ErrorKind::Unavailable, message));
+    }
+    Quorum::new(servers, max_lease, runtime.clone())
+}
+
+impl Target {
+    /// Looks whether locks can live there, and tells all that it found.
+    pub(super) async fn examine(self, runtime: &Runtime) -> Vec<Finding> {
+        match self {
+            Self::Memory(_) => {
+                vec![Finding::doubtful("reach", "excludes inside one process only; name a store that others see too")]
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => RedisStore::examine(*config, runtime).await,
+            #[cfg(all(feature = "sqlite", target_os = "linux"))]
+            Self::Sqlite(config) => SqliteStore::examine(config, runtime).await,
+            Self::RedLock { members, .. } => {
+                let mut found = Vec::new();
+                for member in members {
+                    let label = member.to_string();
+                    found.extend(Box::pin(member.examine(runtime)).await.into_iter().map(|finding| finding.at(&label)));
+                }
+                found
+            }
+        }
     }
 }
 
@@ -111,6 +218,12 @@ impl fmt::Display for Target {
             Self::Redis(config) => config.fmt(f),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => config.fmt(f),
+            Self::RedLock { members, max_lease, admit_new } => {
+                f.write_str("redlock:")?;
+                members.iter().try_for_each(|member| write!(f, "{member},"))?;
+                let admit = if *admit_new { ",admit=new" } else { "" };
+                write!(f, "max-lease={}s{admit}", max_lease.as_secs())
+            }
         }
     }
 }
@@ -128,8 +241,20 @@ mod tests {
     }
 
     #[test]
+    fn a_red_lock_is_a_list_of_servers_and_options() {
+        let parsed = parse("redlock:memory:a,memory:b,max-lease=90s,memory:c,admit=new").unwrap();
+        assert_eq!(parsed.to_string(), "redlock:memory:a,memory:b,memory:c,max-lease=90s,admit=new");
+        assert_eq!(parse(&parsed.to_string()).unwrap(), parsed);
+    }
+
+    #[test]
     fn a_bad_url_is_refused_in_words() {
         for (url, says) in [
+            ("redlock:", "a list of server URLs"),
+            ("redlock:memory:a,memory:", "needs a name"),
+            ("redlock:memory:a,redlock:memory:b", "cannot be a server of another"),
+            ("redlock:memory:a,max-lease=60", "whole seconds"),
+            ("redlock:memory:a,admit=all", "admit=new"),
             ("", "is not a store URL"),
             ("localhost", "is not a store URL"),
             ("memory://host", "write memory: or memory:NAME"),

@@ -189,7 +189,7 @@ async fn errors(client: &Session, name: &str, kind: Kind) -> Vec<Option<Error>> 
 fn essence(found: Option<Snapshot>) -> Option<Snapshot> {
     found.map(|mut found| {
         for holder in &mut found.holders {
-            holder.lease_left = None;
+            (holder.lease_left, holder.held_for) = (None, None);
             holder.client = None;
         }
         found

@@ -147,6 +147,10 @@ impl Backend for Chaos {
         Arc::new(Self { inner: Arc::clone(&self.inner).lane(), plan: Arc::clone(&self.plan) })
     }
 
+    fn identity(&self) -> Reply<'_, String> {
+        self.inner.identity()
+    }
+
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         self.disturbed(Faulty::Acquire, self.inner.acquire(request))
     }

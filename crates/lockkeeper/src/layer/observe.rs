@@ -88,6 +88,10 @@ impl Backend for Observe {
         Arc::new(Self(Arc::clone(&self.0).lane()))
     }
 
+    fn identity(&self) -> Reply<'_, String> {
+        self.0.identity()
+    }
+
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         traced!(
             self.0.acquire(request),

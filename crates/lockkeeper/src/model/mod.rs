@@ -32,10 +32,12 @@ mod counter;
 mod latch;
 mod mutex;
 mod pairs;
+mod quarantine;
 mod record;
 mod rwlock;
 mod semaphore;
 
+pub use quarantine::Quarantine;
 pub use record::Record;
 
 use serde::{Deserialize, Serialize};

@@ -63,9 +63,10 @@ impl Body {
     }
 }
 
-/// A hold: how long it lasts unless renewed, and its token.
+/// A hold: since when, how long it lasts unless renewed, and its token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hold {
+    pub(super) since: Instant,
     pub(super) expires: Instant,
     pub(super) token: Option<u64>,
 }
@@ -73,7 +74,7 @@ pub(super) struct Hold {
 impl Hold {
     /// A new hold for this request, with the token that is due.
     pub(super) fn granted(request: &Acquire, now: Now) -> Self {
-        Self { expires: now.at.plus(request.lease), token: Some(now.token.max(request.floor)) }
+        Self { since: now.at, expires: now.at.plus(request.lease), token: Some(now.token.max(request.floor)) }
     }
 
     /// The same grant given again: kept for the lease asked for now, its token lifted to a floor that has risen since.
@@ -89,7 +90,14 @@ impl Hold {
     }
 
     pub(super) fn describe(&self, owner: WireOwner, claim: Claim, at: Instant) -> Holder {
-        Holder { owner: owner.to_string(), claim, lease_left: Some(self.expires.since(at)), token: self.token, client: None }
+        Holder {
+            owner: owner.to_string(),
+            claim,
+            held_for: Some(at.since(self.since)),
+            lease_left: Some(self.expires.since(at)),
+            token: self.token,
+            client: None,
+        }
     }
 }
 

@@ -67,7 +67,7 @@ impl State {
             let next_change = self.held.values().map(|permits| permits.hold.expires).min();
             return Ok(Attempt::Busy(Busy { retry_in: next_change.map(|end| end.since(now.at)), ahead: None }));
         }
-        let hold = Hold { expires: now.at.plus(request.lease), token: None };
+        let hold = Hold { since: now.at, expires: now.at.plus(request.lease), token: None };
         self.held.insert(request.owner, Permits { count: take, hold });
         Ok(Attempt::Granted(Grant { token: None }))
     }

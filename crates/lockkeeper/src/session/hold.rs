@@ -11,8 +11,8 @@ use tokio::sync::Notify;
 use super::line::Line;
 use super::owner::Place;
 use super::registry::Slot;
-use super::{Core, Session, Settings};
-use crate::backend::{Claim, Event, LossReason, Release, Renew, Renewed};
+use super::{Core, Session};
+use crate::backend::{Claim, Event, LossReason, Release, Renew, Renewed, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
@@ -263,7 +263,7 @@ impl Grounds {
 
 /// When a grant stops being good: counted from before it was sent, less what clocks may drift apart (P3).
 fn deadline(sent: Instant, lease: Duration) -> Instant {
-    sent.plus(lease.saturating_sub(Settings::drift(lease)))
+    sent.plus(lease.saturating_sub(drift(lease)))
 }
 
 /// A hold on something: what all guards have in common.

@@ -9,18 +9,17 @@ mod line;
 mod owner;
 mod registry;
 mod releaser;
-mod retry;
 mod settings;
 
 pub use hold::Held;
 pub use owner::Owner;
 pub use settings::Settings;
 
+pub(crate) use crate::retry::Trouble;
 pub(crate) use hold::{Grounds, Hold};
 pub(crate) use line::{Line, Stand, Turn};
 pub(crate) use owner::{Entry, Ticket};
 pub(crate) use releaser::Undo;
-pub(crate) use retry::Trouble;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -71,6 +70,8 @@ pub(crate) struct Core {
     progress: Notify,
     closed: AtomicBool,
     stopping: AtomicBool,
+    /// The store's id, once asked for.
+    identity: tokio::sync::OnceCell<String>,
 }
 
 impl Session {
@@ -99,6 +100,7 @@ impl Session {
             progress: Notify::new(),
             closed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            identity: tokio::sync::OnceCell::new(),
         });
         core.runtime.background("lockkeeper-keeper", keeper::keep(Arc::clone(&core)))?;
         Ok(Self(Arc::new(Life(core))))
@@ -197,6 +199,12 @@ impl Core {
     /// The owner of a new acquisition, or the id of a new counting request.
     pub(crate) fn next_owner(&self) -> WireOwner {
         WireOwner { client: self.id, number: self.next_number.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// The store's own id, by which two ways to one store are known to be that.
+    pub(crate) async fn identity(&self) -> Result<&str> {
+        let asked = self.identity.get_or_try_init(|| self.call(self.settings.command_timeout, self.backend.identity()));
+        Ok(asked.await?)
     }
 
     /// Sends one request, bounded: no answer in time is an unknown outcome.

@@ -32,19 +32,14 @@ impl Default for Settings {
 
 impl Settings {
     /// A waiter asks again after at most this long when nothing is heard (P6: less than a second).
-    pub(crate) const POLL: (Duration, Duration) = (Duration::from_millis(800), Duration::from_millis(900));
+    pub(crate) const POLL: (Duration, Duration) = (Duration::from_millis(850), Duration::from_millis(900));
 
     /// Such moments of one process fall together on a grid, so that what many waiters ask can travel together.
-    pub(crate) const POLL_GRID: Duration = Duration::from_millis(100);
+    pub(crate) const POLL_GRID: Duration = Duration::from_millis(200);
 
     /// How long one request for a hold of this lease may take.
     pub(crate) fn limit(&self, lease: Duration) -> Duration {
         self.command_timeout.min(lease / 4)
-    }
-
-    /// What is taken off a lease for clocks that run at different speeds.
-    pub(crate) fn drift(lease: Duration) -> Duration {
-        lease / 100 + Duration::from_millis(2)
     }
 
     pub(crate) fn check(&self) -> Result<()> {

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::target::Target;
 use super::wait::{Look, Looked, Patience, wait};
-use crate::backend::{Acquire, Attempt, Bell, Busy, Claim, Event, Grant, Release, Renew, Watch};
+use crate::backend::{Acquire, Attempt, AttemptAll, Bell, Busy, Claim, Event, Grant, Release, Renew, Watch, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::WireOwner;
 use crate::runtime::{self, Instant};
-use crate::session::{Entry, Grounds, Held, Hold, Settings, Stand, Ticket, Turn, Undo};
+use crate::session::{Entry, Grounds, Held, Hold, Session, Stand, Ticket, Turn, Undo};
 
 /// Takes a hold; `None` if others kept it for as long as `patience` lasted.
 pub(super) async fn acquire(target: &Target, claim: Claim, patience: Patience, lease: Option<Duration>) -> Result<Option<Held>> {
@@ -64,6 +64,96 @@ pub(super) async fn downgrade(target: &Target, writer: &Held, lease: Option<Dura
     let began = target.session.core().runtime.now();
     let mut taking = Taking::new(target, Claim::Read, Patience::Try, lease, Some(writer.owner()), began)?;
     Box::pin(wait(&target.session, Patience::Try, began, &mut taking)).await
+}
+
+/// Takes several of one session, whose store can do so in one step, without waiting; which one is busy if not.
+///
+/// An owner for each, so that each is a hold like any other.
+pub(super) async fn take_together(
+    parts: &[(&Target, Claim)],
+    patience: Patience,
+    lease: Option<Duration>,
+) -> Result<std::result::Result<Vec<Held>, usize>> {
+    let Some((first, _)) = parts.first() else { return Ok(Ok(Vec::new())) };
+    let session = &first.session;
+    let began = session.core().runtime.now();
+    let takings: Result<Vec<_>> =
+        parts.iter().map(|(target, claim)| Taking::new(target, *claim, Patience::Try, lease, None, began)).collect();
+    let mut together = Together { session, takings: takings?, patience };
+    // Who is to let others go first is busy with that.
+    let courteous = |(target, _): &(&Target, Claim)| target.line.as_ref().is_some_and(|line| line.is_courteous());
+    if let Some(index) = parts.iter().position(courteous) {
+        return Ok(Err(index));
+    }
+    // The wait loop for its one retry rule: it is never told that something is busy.
+    let found = Box::pin(wait(session, patience, began, &mut together)).await?;
+    found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the store could not be asked in the time allowed"))
+}
+
+/// Several acquisitions that go out in one request.
+struct Together<'a> {
+    session: &'a Session,
+    takings: Vec<Taking<'a>>,
+    patience: Patience,
+}
+
+impl Look for Together<'_> {
+    type Found = std::result::Result<Vec<Held>, usize>;
+
+    async fn look(&mut self) -> Result<Looked<Self::Found>> {
+        let core = self.session.core();
+        let sent = core.runtime.now();
+        let lease = self.takings.iter().map(|taking| taking.request.lease).min().unwrap_or_default();
+        let limit = core.settings.limit(lease);
+        let limit = if self.patience == Patience::Try { limit / 3 } else { limit };
+        let not_after = sent.plus(limit);
+        for taking in &mut self.takings {
+            taking.request.not_after = not_after;
+            taking.in_flight = Some(not_after);
+        }
+        let requests = self.takings.iter().map(|taking| taking.request.clone()).collect();
+        let answer = core.call(limit, core.backend.acquire_all(requests)).await;
+        for taking in &mut self.takings {
+            taking.in_flight = None;
+        }
+        match answer {
+            Ok(AttemptAll::Granted(grants)) if grants.len() == self.takings.len() => {
+                // One that is too late fails all: those made before are given back when dropped.
+                let held: Result<Vec<_>> =
+                    self.takings.iter_mut().zip(grants).map(|(taking, grant)| taking.granted(grant, sent, false)).collect();
+                held.map(|held| Looked::Ready(Ok(held)))
+            }
+            Ok(AttemptAll::Granted(_)) => {
+                self.unknown(Error::new(ErrorKind::Protocol, "the store left a lock without an answer"))
+            }
+            Ok(AttemptAll::Busy { index, .. }) => {
+                // Nobody waits for the others: they are not given up.
+                self.takings.iter_mut().for_each(|taking| taking.done = taking.unknown_until == Instant::default());
+                Ok(Looked::Ready(Err(index)))
+            }
+            Ok(AttemptAll::Late) => Err(late()),
+            Err(error) => self.unknown(error),
+        }
+    }
+
+    async fn listen(&mut self) -> Result<Arc<Bell>> {
+        Ok(Arc::new(Bell::silent()))
+    }
+
+    fn told(&self) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+}
+
+impl Together<'_> {
+    fn unknown<T>(&mut self, error: Error) -> Result<T> {
+        self.takings.iter_mut().for_each(|taking| taking.failed(&error));
+        Err(error)
+    }
+}
+
+fn late() -> Error {
+    Error::new(ErrorKind::Unavailable, "the request reached the store too late; the network or its clock is slow")
 }
 
 /// An acquisition under way. Dropped before it holds, it has the keeper undo whatever it may have left.
@@ -181,16 +271,18 @@ impl<'a> Taking<'a> {
         match answer {
             Ok(Attempt::Granted(grant)) => self.granted(grant, sent, false).map(Looked::Ready),
             Ok(Attempt::Busy(busy)) => Ok(self.busy(busy)),
-            Ok(Attempt::Late) => Err(Error::new(
-                ErrorKind::Unavailable,
-                "the request reached the store too late; the network or its clock is slow",
-            )),
+            Ok(Attempt::Late) => Err(late()),
             Err(error) => {
-                if matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Protocol) {
-                    self.unknown_until = self.unknown_until.max(self.request.not_after);
-                }
+                self.failed(&error);
                 Err(error)
             }
+        }
+    }
+
+    /// After some errors the request may still arrive, or has taken what does not count.
+    fn failed(&mut self, error: &Error) {
+        if error.may_have_taken() {
+            self.unknown_until = self.unknown_until.max(self.request.not_after);
         }
     }
 
@@ -205,7 +297,7 @@ impl<'a> Taking<'a> {
         let core = self.target.session.core();
         let now = core.runtime.now();
         let lease = self.request.lease;
-        if now.since(sent) + Settings::drift(lease) >= lease {
+        if now.since(sent) + drift(lease) >= lease {
             self.unknown_until = self.unknown_until.max(now);
             // Handed over, the line counts on us as the holder, and we are not.
             if let Some(turn) = &self.turn {

@@ -7,6 +7,7 @@
 //! | [`RwLock`] | many readers or one writer; neither starves | with its lease | yes |
 //! | [`Semaphore`] | up to n permits | with its lease | no |
 //! | [`CountingSemaphore`] | nobody: a bare number | never | no |
+//! | [`MultiLock`] | all of several locks, or none of them | with their leases | one per lock |
 //! | [`CountDownLatch`] | nobody: open at zero | never | no |
 //!
 //! Handles are cheap to make and to clone and hold no state; guards hold it. Each call of `lock()` is its own owner, so clones of a
@@ -17,6 +18,8 @@ mod counting;
 mod counting_semaphore;
 mod fair_mutex;
 mod latch;
+mod multi_guard;
+mod multi_lock;
 mod mutex;
 mod options;
 mod rwlock;
@@ -28,6 +31,8 @@ pub use counting::Waiting;
 pub use counting_semaphore::CountingSemaphore;
 pub use fair_mutex::FairMutex;
 pub use latch::CountDownLatch;
+pub use multi_guard::MultiLockGuard;
+pub use multi_lock::{MultiLock, TakingAll, TryTakingAll};
 pub use mutex::{Mutex, MutexGuard};
 pub use options::{Acquiring, Guard, TryAcquiring};
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -9,7 +9,7 @@ use super::acquire::acquire;
 use super::target::Target;
 use super::wait::Patience;
 use crate::backend::Claim;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::BoxFuture;
 use crate::session::Held;
 
@@ -47,6 +47,16 @@ pub struct Acquiring<'a, G> {
 impl<'a, G: Guard> Acquiring<'a, G> {
     pub(super) fn new(target: &'a Target, claim: Result<Claim>) -> Self {
         Self { target, claim, patience: Patience::Forever, lease: None, guard: PhantomData }
+    }
+
+    /// What it would take; an error for one that has limits of its own.
+    pub(super) fn into_part(self) -> Result<(Target, Claim)> {
+        if self.patience != Patience::Forever || self.lease.is_some() {
+            let message = "limits are given to the call that takes all of them, not to the parts";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        self.target.name()?;
+        Ok((self.target.clone(), self.claim?))
     }
 
     /// Waits at most this long, trouble with the store included.

@@ -102,6 +102,10 @@ impl Backend for Flawed {
         Arc::new(Self { store, flaw: self.flaw, url: self.url.clone(), asked: Arc::clone(&self.asked) })
     }
 
+    fn identity(&self) -> Reply<'_, String> {
+        self.store.identity()
+    }
+
     fn liveness(&self) -> Result<Option<OwnedFd>> {
         self.store.liveness()
     }

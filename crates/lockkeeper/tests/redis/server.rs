@@ -131,6 +131,20 @@ impl Server {
         assert!(self.answers(), "the server did not come up again on 127.0.0.1:{}", self.port);
     }
 
+    /// Stops answering without closing anything, until [thawed](Self::thaw).
+    pub(crate) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill {signal} {}", self.child.id());
+    }
+
     fn spawn(
         flavour: Flavour,
         port: u16,

@@ -11,7 +11,7 @@ use lockkeeper::{Client, ErrorKind};
 use redis::{Commands, Connection};
 
 use crate::server::{Flavour, Server};
-use crate::site::{Site, ms, plain_connection, until};
+use crate::site::{Site, ms, plain_connection, scripts_run, until};
 
 /// A server of the test's own, and a plain connection to it. `None`: skipped, and said so.
 fn own(test: &str, options: &[&str]) -> Option<(Server, Connection)> {
@@ -262,13 +262,15 @@ pub(crate) async fn a_release_that_nobody_hears_of_reaches_a_waiter(site: &Site)
     let mute = Client::connect(format!("redis://mute:secret@127.0.0.1:{}", site.server.port)).await.unwrap();
     let client = site.client(Client::builder()).await;
     let holder = mute.mutex("m").lock().await.unwrap();
+    let before = scripts_run(&mut site.eyes());
     let waiter = tokio::spawn({
         let mutex = client.mutex("m");
         async move { mutex.lock().await }
     });
     let channel = "redisson_lock__channel:{m}";
     let listeners = || redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query::<(String, u64)>(&mut site.eyes()).unwrap().1;
-    until("it listens", || listeners() == 1).await;
+    // It asks once more when it listens; after that only a message or its own patience brings it back.
+    until("it listens and has asked again", || listeners() == 1 && scripts_run(&mut site.eyes()) >= before + 2).await;
     site.tell("ACL SETUSER mute -publish");
     holder.release().await.expect("a publish that is refused does not keep the lock");
     let turn = tokio::time::timeout(ms(2_000), waiter).await;

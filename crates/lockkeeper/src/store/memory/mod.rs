@@ -1,6 +1,7 @@
 //! The store inside the process: the model itself, under one lock. For tests, examples, and programs that are one process.
 
 mod state;
+mod vote;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,12 +12,14 @@ use crate::backend::{
 };
 use crate::error::Result;
 use crate::name::Name;
+use crate::owner::ClientId;
 use crate::runtime::Runtime;
 use state::State;
 
 /// A store inside this process.
 #[derive(Debug)]
 pub struct MemoryStore {
+    id: ClientId,
     runtime: Runtime,
     state: Arc<Mutex<State>>,
 }
@@ -26,12 +29,17 @@ impl MemoryStore {
     #[must_use]
     pub fn new(runtime: Runtime) -> Self {
         let state = State::new(runtime.wall_micros(), runtime.now());
-        Self { runtime, state: Arc::new(Mutex::new(state)) }
+        Self { id: runtime.client_id(), runtime, state: Arc::new(Mutex::new(state)) }
     }
 
     /// Forgets everything, as a server does that restarts empty; tokens still grow.
     pub fn forget(&self) {
         self.state().forget();
+    }
+
+    /// Begins a new run with all that it has, as a server does that restarts from a file.
+    pub fn restart(&self) {
+        self.state().restart();
     }
 
     /// Rings nobody from now on, as a server does whose notifications are lost.
@@ -86,6 +94,10 @@ impl Backend for MemoryStore {
 
     fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
         self
+    }
+
+    fn identity(&self) -> Reply<'_, String> {
+        at_once!(Ok(self.id.to_string()))
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {

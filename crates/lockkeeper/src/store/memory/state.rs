@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Bell, ClientCard, Count, Forced, Holder, Listing, Page, Release, Released, Renew, Renewed,
-    Ringer, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Bell, Claim, ClientCard, Count, Forced, Holder, Listing, Page, Release, Released, Renew,
+    Renewed, Ringer, Snapshot, Standing, Tally, Vote, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Now, Record, Wake};
+use crate::model::{Now, Quarantine, Record, Wake};
 use crate::name::{Name, matches_pattern};
 use crate::owner::{ClientId, WireOwner};
 use crate::runtime::Instant;
@@ -24,6 +25,9 @@ pub(super) struct State {
     listeners: HashMap<Name, Vec<Listener>>,
     last_listener: u64,
     muted: bool,
+    /// Which run this is, and which one it knows of.
+    run: u64,
+    quarantine: Option<Quarantine>,
     cards: HashMap<ClientId, (ClientCard, Instant)>,
     /// Records are swept of the expired when there are as many as this.
     sweep_at: usize,
@@ -197,6 +201,52 @@ impl State {
 
     pub(super) fn forget(&mut self) {
         self.records.clear();
+        self.quarantine = None;
+    }
+
+    pub(super) fn restart(&mut self) {
+        self.run += 1;
+    }
+
+    pub(super) fn vote(&mut self, request: &Acquire, at: Instant, max_lease: Duration) -> Result<Vote> {
+        if at > request.not_after {
+            return Ok(Vote::Cast(Attempt::Late));
+        }
+        let left = Quarantine::meet(&mut self.quarantine, &self.run.to_string(), at, max_lease);
+        if !left.is_zero() && !self.has(&request.name, request.owner, at) {
+            return Ok(Vote::Quarantined(left));
+        }
+        self.acquire(request, at).map(Vote::Cast)
+    }
+
+    fn has(&mut self, name: &Name, owner: WireOwner, at: Instant) -> bool {
+        self.renew(&Renew { name: name.clone(), claim: Claim::Mutex, owner, lease: None }, at) == Renewed::Kept
+    }
+
+    pub(super) fn keep_vote(&mut self, request: &Renew, at: Instant, max_lease: Duration) -> Result<Renewed> {
+        let left = Quarantine::meet(&mut self.quarantine, &self.run.to_string(), at, max_lease);
+        let kept = self.renew(request, at);
+        let (Renewed::Gone, Some(lease), false) = (kept, request.lease, left.is_zero()) else { return Ok(kept) };
+        let again = Acquire {
+            name: request.name.clone(),
+            claim: request.claim,
+            owner: request.owner,
+            lease,
+            not_after: Instant::NEVER,
+            since: at,
+            beside: None,
+            place: None,
+            floor: 0,
+        };
+        Ok(if let Attempt::Granted(_) = self.acquire(&again, at)? { Renewed::Kept } else { Renewed::Gone })
+    }
+
+    pub(super) fn standing(&self, at: Instant, max_lease: Duration) -> Standing {
+        Quarantine::standing(self.quarantine.as_ref(), &self.run.to_string(), at, max_lease)
+    }
+
+    pub(super) fn admit(&mut self, max_lease: Duration) {
+        Quarantine::admit(&mut self.quarantine, &self.run.to_string(), max_lease);
     }
 
     pub(super) fn mute(&mut self) {

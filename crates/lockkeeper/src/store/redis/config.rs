@@ -143,6 +143,11 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether many servers share the names.
+    pub(crate) const fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
+    }
+
     /// The same for another server of the same deployment.
     pub(super) fn at(&self, address: Address) -> Self {
         Self { servers: Servers::One(address), ..self.clone() }

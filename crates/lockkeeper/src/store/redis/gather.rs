@@ -25,7 +25,7 @@ const MOST: usize = 64;
 
 /// So many calls are under way before requests wait for company. Fewer leave the server idle between
 /// them, more carry less each (measured: `docs/decisions/0005`).
-const UNDER_WAY: usize = 4;
+const UNDER_WAY: usize = 2;
 
 /// The longest wait for company.
 const MOMENT: Duration = Duration::from_millis(1);

@@ -45,13 +45,6 @@ impl RedisStore {
                 }
             }
         };
-        if let Err(error) = &attempt
-            && error.kind() == ErrorKind::Unreplicated
-        {
-            // The master has it, and keeps it from everybody. If this fails, too, its lease ends it.
-            let Acquire { name, claim, owner, .. } = request.clone();
-            let _ = Box::pin(self.give_back(&Release { name, claim, owner, then: None })).await;
-        }
         let attempt = attempt?;
         if attempt == Attempt::Late {
             self.transport.late(request.name.as_str(), request.not_after);
@@ -73,7 +66,7 @@ impl RedisStore {
         self.transport.config().tokens_per_name
     }
 
-    fn asking(&self, request: &Acquire, site: &Site<'_>) -> Vec<Vec<u8>> {
+    pub(super) fn asking(&self, request: &Acquire, site: &Site<'_>) -> Vec<Vec<u8>> {
         if let Claim::Permits { take, of } = request.claim {
             let mut arguments = vec![millis(request.lease), site.micros(request.not_after), text(of)];
             arguments.extend(names::permit_ids(request.owner, take));
@@ -140,12 +133,11 @@ impl RedisStore {
         };
         let numbers: Vec<i64> = parsed(answer)?;
         let next = match (then, &numbers[..]) {
+            // The release counts wherever it is. What the successor got does not, until it asks for it itself.
+            _ if doubt.is_some() => None,
             (Some(then), [_, next @ ..]) => Some(attempt(next, &then.name, Kind::Mutex)?),
             _ => None,
         };
-        if let (Some(Attempt::Granted(_)), Some(doubt)) = (next, doubt) {
-            return Err(doubt);
-        }
         Ok(Released { held: numbers.first() == Some(&1), next })
     }
 
@@ -185,25 +177,30 @@ impl RedisStore {
             arguments
         };
         // A lease that only the master knows to be longer is not longer.
-        let lengthens = requests.iter().any(|request| request.lease.is_some());
-        let durable = if lengthens { self.transport.config().durability } else { Durability::Master };
+        let lengthens = part.iter().any(|&at| requests[at].lease.is_some());
+        let (durable, lane) =
+            if lengthens { (self.transport.config().durability, &self.grants) } else { (Durability::Master, &self.releases) };
         let sent = Sent::script(&script::RENEW, &keys, &arguments).durable(durable);
-        let answer = self.transport.send(keys.first().copied().unwrap_or_default(), &sent).await;
+        let answer = lane.transport.send(keys.first().copied().unwrap_or_default(), &sent).await;
         let answers: Vec<Value> = parsed(answer.map_err(Failed::into_error)?)?;
-        let judge = |answer: Value| match answer {
-            Value::Int(1) => Ok(Renewed::Kept),
-            Value::Int(_) => Ok(Renewed::Gone),
-            // Something else lies there now: what was held is gone.
-            Value::BulkString(error) if String::from_utf8_lossy(&error).contains("WRONGTYPE") => Ok(Renewed::Gone),
-            Value::BulkString(error) => Err(error::of_server(&String::from_utf8_lossy(&error))),
-            other => Err(error::unexpected(&other)),
-        };
-        Ok(answers.into_iter().map(judge).collect())
+        Ok(answers.into_iter().map(renewed).collect())
+    }
+}
+
+/// What a renewing script says of one hold.
+pub(super) fn renewed(answer: Value) -> Result<Renewed> {
+    match answer {
+        Value::Int(1) => Ok(Renewed::Kept),
+        Value::Int(_) => Ok(Renewed::Gone),
+        // Something else lies there now: what was held is gone.
+        Value::BulkString(error) if String::from_utf8_lossy(&error).contains("WRONGTYPE") => Ok(Renewed::Gone),
+        Value::BulkString(error) => Err(error::of_server(&String::from_utf8_lossy(&error))),
+        other => Err(error::unexpected(&other)),
     }
 }
 
 /// What an acquiring script says.
-fn attempt(numbers: &[i64], name: &Name, wanted: Kind) -> Result<Attempt> {
+pub(super) fn attempt(numbers: &[i64], name: &Name, wanted: Kind) -> Result<Attempt> {
     let known = |number: i64| u64::try_from(number).ok();
     match *numbers {
         [1, token] => Ok(Attempt::Granted(Grant { token: known(token).filter(|token| *token > 0) })),

@@ -64,7 +64,7 @@ impl RedisStore {
             if let Ok(left) = u64::try_from(left) {
                 let client = self.card(owner).await?;
                 let lease_left = Some(Duration::from_millis(left));
-                found.holders.push(Holder { owner: owner.to_owned(), claim, lease_left, token: None, client });
+                found.holders.push(Holder { owner: owner.to_owned(), claim, held_for: None, lease_left, token: None, client });
             }
         }
         let waiting = |owner: String, claim, left: i64| {
@@ -157,6 +157,7 @@ fn permit_holders(permits: &[(Vec<u8>, i64)], of: u32) -> Vec<Holder> {
         .map(|together| Holder {
             owner: together[0].0.iter().map(|byte| format!("{byte:02x}")).collect(),
             claim: Claim::Permits { take: u32::try_from(together.len()).unwrap_or(u32::MAX), of },
+            held_for: None,
             lease_left: together
                 .iter()
                 .map(|(_, left)| *left)

@@ -3,7 +3,8 @@
 //!
 //! Keys of our own stand beside Redisson's: `lockkeeper:token` (the last fencing token; in a cluster `lockkeeper:token:{TAG}`, one per slot), `lockkeeper:client:<id>` (who a client is; expires),
 //! `lockkeeper:pending:{NAME}` (writers that wait; expires), `lockkeeper:request:{NAME}:<id>` (counting requests that were carried out; expires),
-//! `lockkeeper:kind:{NAME}` (what a number counts; expires).
+//! `lockkeeper:kind:{NAME}` (what a number counts; expires), `lockkeeper:store` (an id by which a store is known to be the same), `lockkeeper:run`
+//! (of a server that is one of a quorum: which run of it may vote).
 
 mod clock;
 mod cluster;
@@ -15,6 +16,7 @@ mod gate;
 mod gather;
 mod locks;
 mod look;
+mod multi;
 mod names;
 mod node;
 mod notify;
@@ -24,6 +26,7 @@ mod self_test;
 mod sentinel;
 mod slots;
 mod transport;
+mod vote;
 
 use std::fmt;
 use std::sync::Arc;
@@ -32,8 +35,8 @@ use std::time::Duration;
 use redis::{FromRedisValue, Value};
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Kind, Listing, Liveness, Page,
-    Release, Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Finding, Forced, Kind, Listing,
+    Liveness, Page, Release, Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -89,16 +92,38 @@ impl RedisStore {
     /// [`ErrorKind::Unavailable`] if it cannot be reached or is a replica; [`ErrorKind::Denied`] if it refuses the user, or the user
     /// lacks a right, which is named; [`ErrorKind::Config`] if it is too old or evicts keys.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
-        let transport = Transport::new(config, runtime.clone());
-        let store = Self::over(transport, Duration::from_secs(300));
+        let (store, found) = Self::look_at(config, runtime).await?;
+        Finding::judge(&found)?;
+        Ok(Arc::new(store))
+    }
+
+    /// All that [`connect`](Self::connect) looks at, also where it would fail.
+    pub async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
+        match Self::look_at(config, runtime).await {
+            Ok((_, found)) => found,
+            Err(error) => vec![Finding::unfit("server", &error)],
+        }
+    }
+
+    async fn look_at(config: Config, runtime: &Runtime) -> Result<(Self, Vec<Finding>)> {
+        let store = Self::unconnected(config, runtime);
         let ready = Box::pin(async {
             store.transport.ready().await?;
             store.self_test().await
         });
-        crate::runtime::within(Duration::from_secs(10), ready)
+        let found = crate::runtime::within(Duration::from_secs(10), ready)
             .await
             .unwrap_or_else(|| Err(Error::new(ErrorKind::Unavailable, "redis did not answer within 10s")))?;
-        Ok(Arc::new(store))
+        Ok((store, found))
+    }
+
+    /// The same, connected when it is first asked, and not looked at before: for one of a quorum that is down just now.
+    pub(crate) fn unconnected(config: Config, runtime: &Runtime) -> Self {
+        Self::over(Transport::new(config, runtime.clone()), Duration::from_secs(300))
+    }
+
+    fn over_another(&self) -> Self {
+        Self::over(self.transport.another(), self.fair_unit)
     }
 }
 
@@ -130,7 +155,8 @@ impl Backend for RedisStore {
             latch: true,
             fencing: true,
             hand_over: true,
-            acquire_all: false,
+            // Names of different slots cannot be taken in one step.
+            acquire_all: !self.transport.is_cluster(),
             push: true,
             liveness: Liveness::Lease,
             min_lease: Duration::from_millis(100),
@@ -139,15 +165,24 @@ impl Backend for RedisStore {
     }
 
     fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::new(Self::over(self.transport.another(), self.fair_unit))
+        Arc::new(self.over_another())
+    }
+
+    fn identity(&self) -> Reply<'_, String> {
+        Box::pin(async move {
+            let mut first = redis::cmd("SET");
+            first.arg(names::STORE).arg(self.transport.runtime().client_id().to_string()).arg("NX");
+            self.transport.command(names::STORE, &first).await?;
+            parsed(self.transport.command(names::STORE, redis::cmd("GET").arg(names::STORE)).await?)
+        })
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         Box::pin(async move { self.take(&request).await })
     }
 
-    fn acquire_all(&self, _requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        Box::pin(async { Err(self.capabilities().unsupported("request for several names at once")) })
+    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        Box::pin(async move { self.take_all(&requests).await })
     }
 
     fn release(&self, request: Release) -> Reply<'_, Released> {

@@ -39,6 +39,9 @@ pub(super) fn share_a_slot(name: &Name, kind: Kind) -> bool {
         && slots::slot(&channel(name, kind, None)) == slot
 }
 
+/// The key of the store's own id.
+pub(super) const STORE: &str = "lockkeeper:store";
+
 /// The key that says who a client is.
 pub(super) fn card(client: ClientId) -> String {
     format!("lockkeeper:client:{client}")

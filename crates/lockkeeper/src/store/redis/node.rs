@@ -68,6 +68,8 @@ struct Live {
     heard: Arc<AtomicU64>,
     /// How long requests waited in vain since then, in ns.
     silent: Arc<AtomicU64>,
+    /// The id of the run of the server at the other end, once asked for. A connection never outlives a run.
+    run_id: Arc<tokio::sync::OnceCell<String>>,
 }
 
 struct Refused {
@@ -228,6 +230,7 @@ impl Node {
             offset: Arc::new(Offset::new(time.0 * 1_000_000 + time.1, now)),
             heard: Arc::new(AtomicU64::new(now.as_nanos())),
             silent: Arc::default(),
+            run_id: Arc::default(),
         })
     }
 
@@ -262,7 +265,10 @@ impl Node {
             let (us, live) = (Arc::clone(self), live.clone());
             runtime::spawn(async move { us.look_at_the_clock(live).await });
         }
-        let site = Site { offset: &live.offset, cluster: matches!(self.part, Part::Slots { .. }), asking: sent.asking };
+        let run_id = Arc::clone(&live.run_id);
+        let run = if sent.knows_run { run_id.get_or_try_init(|| self.ask_run_id(live.clone())).await?.as_str() } else { "" };
+        let (offset, cluster) = (Arc::clone(&live.offset), matches!(self.part, Part::Slots { .. }));
+        let site = Site { offset: &offset, cluster, asking: sent.asking, run };
         match sent.what {
             Carried::Command(command) => self.exchange(&mut live.clone(), sent, command).await,
             Carried::Script { script, keys, arguments } => {
@@ -312,6 +318,17 @@ impl Node {
             self.discard(live.number);
         }
         answer
+    }
+
+    async fn ask_run_id(&self, mut live: Live) -> std::result::Result<String, Failed> {
+        let info = redis::cmd("INFO").arg("server").to_owned();
+        let info = match self.exchange(&mut live, &Sent::command(&info), &info).await? {
+            Value::VerbatimString { text, .. } => text,
+            Value::BulkString(text) => String::from_utf8_lossy(&text).into_owned(),
+            other => return Err(Failed::Unsent(error::unexpected(&other))),
+        };
+        let found = info.lines().find_map(|line| line.strip_prefix("run_id:")).map(|id| id.trim().to_owned());
+        found.ok_or_else(|| Failed::Unsent(Error::new(ErrorKind::Protocol, "redis does not tell the id of its run")))
     }
 
     /// Measures the server's clock again.

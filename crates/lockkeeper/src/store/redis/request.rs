@@ -17,6 +17,8 @@ pub(super) struct Site<'a> {
     pub(super) offset: &'a Offset,
     pub(super) cluster: bool,
     pub(super) asking: bool,
+    /// The id of the server's run; nothing if it was not asked for.
+    pub(super) run: &'a str,
 }
 
 impl Site<'_> {
@@ -57,15 +59,18 @@ pub(super) struct Sent<'a> {
     pub(super) asking: bool,
     /// Where its effect must be before it counts.
     pub(super) durable: Durability,
+    /// Its arguments name the server's run.
+    pub(super) knows_run: bool,
 }
 
 impl<'a> Sent<'a> {
     pub(super) fn command(command: &'a Cmd) -> Self {
-        Self { what: Carried::Command(command), asking: false, durable: Durability::Master }
+        Self { what: Carried::Command(command), asking: false, durable: Durability::Master, knows_run: false }
     }
 
     pub(super) fn script(script: &'a Lua, keys: &'a [&'a str], arguments: Arguments<'a>) -> Self {
-        Self { what: Carried::Script { script, keys, arguments }, asking: false, durable: Durability::Master }
+        let what = Carried::Script { script, keys, arguments };
+        Self { what, asking: false, durable: Durability::Master, knows_run: false }
     }
 
     pub(super) fn asking(self) -> Self {
@@ -74,6 +79,10 @@ impl<'a> Sent<'a> {
 
     pub(super) fn durable(self, durable: Durability) -> Self {
         Self { durable, ..self }
+    }
+
+    pub(super) fn knowing_run(self) -> Self {
+        Self { knows_run: true, ..self }
     }
 
     /// Nothing else travels with it.

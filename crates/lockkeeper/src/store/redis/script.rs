@@ -19,15 +19,29 @@ impl Text {
     }
 }
 
-macro_rules! scripts {
-    ($($name:ident = $($part:literal)*;)*) => {
-        $(pub(super) static $name: Lua = Lua {
-            plain: LazyLock::new(|| Text::new(concat!($(include_str!(concat!("scripts/", $part, ".lua"))),*).to_owned())),
+/// A text from `scripts`.
+macro_rules! file {
+    ($file:literal) => {
+        include_str!(concat!("scripts/", $file, ".lua"))
+    };
+}
+
+/// A script out of its parts.
+macro_rules! lua {
+    ($name:ident = $($part:expr),*) => {
+        pub(super) static $name: Lua = Lua {
+            plain: LazyLock::new(|| Text::new(concat!($($part),*).to_owned())),
             sharded: LazyLock::new(|| Text::new($name.plain.1.replace("'PUBLISH'", "'SPUBLISH'"))),
-        };)*
+        };
+    };
+}
+
+macro_rules! scripts {
+    ($($name:ident = $($part:literal)*;)* $(+ $more:ident;)*) => {
+        $(lua! { $name = $(file!($part)),* })*
 
         /// All of them.
-        pub(super) static ALL: &[&Lua] = &[$(&$name),*];
+        pub(super) static ALL: &[&Lua] = &[$(&$name,)* $(&$more),*];
     };
 }
 
@@ -56,6 +70,30 @@ scripts! {
     FENCE_ENTER_SHARED = "fence_enter_shared";
     FENCE_CHECK = "fence_check";
     FORCE_RELEASE = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/queue" "lib/readers" "lib/permits" "force_release";
+    VOTE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/hash" "lib/run" "vote";
+    KEEP_VOTES = "lib/time" "lib/run" "keep_votes";
+    STANDING = "lib/time" "lib/run" "standing";
+    + MULTI;
+}
+
+/// A script as a function of the server it speaks to, its keys and arguments, with its libraries in front.
+macro_rules! function {
+    ($name:literal, $($file:literal)*) => {
+        concat!("local function ", $name, "(redis, KEYS, ARGV)\n", $(file!($file),)* "\nend\n")
+    };
+}
+
+// Several names at once: the scripts for one, as functions.
+lua! {
+    MULTI =
+        file!("lib/time"),
+        file!("lib/answers"),
+        function!("mutex", "lib/token" "mutex_acquire" "lib/names" "lib/kind" "lib/hash" "mutex_taken"),
+        function!("fair", "lib/token" "lib/names" "lib/kind" "lib/hash" "lib/queue" "fair_acquire"),
+        function!("read", "lib/token" "lib/names" "lib/kind" "lib/readers" "read_acquire"),
+        function!("write", "lib/token" "lib/names" "lib/kind" "lib/readers" "write_acquire"),
+        function!("permits", "lib/names" "lib/kind" "lib/permits" "permits_acquire"),
+        file!("multi")
 }
 
 impl Lua {

@@ -8,7 +8,7 @@ use super::config::Durability;
 use super::node::Node;
 use super::request::{Failed, Sent, Site};
 use super::{RedisStore, error, parsed, script};
-use crate::backend::Ringer;
+use crate::backend::{Finding, Ringer};
 use crate::error::{Error, ErrorKind, Result};
 
 /// The oldest server that has all we use.
@@ -21,57 +21,81 @@ const OLDEST_WITH_AOF: (u32, u32) = (7, 2);
 const SKEW_MICROS: u64 = 5_000_000;
 
 impl RedisStore {
-    /// Looks at role, version, eviction, rights and clock of every server; the first thing that locks cannot live with is the error.
-    pub(super) async fn self_test(&self) -> Result<()> {
-        for (tag, node) in self.transport.servers() {
-            self.test_server(&tag, &node).await?;
+    /// Looks at version, role, eviction, rights and clock of every server, all of them; what cannot be looked at is the error.
+    pub(super) async fn self_test(&self) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
+        let servers = self.transport.servers();
+        for (tag, node) in &servers {
+            let of_this = self.test_server(tag, node).await?;
+            match node.address() {
+                Some(address) if servers.len() > 1 => {
+                    found.extend(of_this.into_iter().map(|finding| finding.at(&address.to_string())));
+                }
+                _ => found.extend(of_this),
+            }
         }
         // Waiting is by push: the right to listen is one that no script can try.
-        self.transport.listen("redisson_lock__channel:{lockkeeper:selftest}".to_owned(), Ringer::default()).await?;
-        Ok(())
+        match self.transport.listen("redisson_lock__channel:{lockkeeper:selftest}".to_owned(), Ringer::default()).await {
+            Err(error) if error.kind() == ErrorKind::Denied => found.push(lacking(&[error.to_string()])),
+            listening => drop(listening?),
+        }
+        Ok(found)
     }
 
-    async fn test_server(&self, tag: &str, node: &Arc<Node>) -> Result<()> {
+    async fn test_server(&self, tag: &str, node: &Arc<Node>) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
         let settings = self.transport.config();
         let info = told(node, &redis::cmd("INFO")).await?;
         let of = |field: &str| info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(str::trim);
-        if let Some(version) = of("valkey_version").or_else(|| of("redis_version")) {
-            let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
-            let found = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-            if found < OLDEST {
-                return Err(config(format!("the server is version {version}; locks need {}.{} or later", OLDEST.0, OLDEST.1)));
+        found.push(match of("valkey_version").or_else(|| of("redis_version")) {
+            Some(version) => of_version(version, settings.durability),
+            None => Finding::doubtful("version", "the server does not tell its version; allow this user INFO to have it checked"),
+        });
+        found.push(match of("role") {
+            Some(role) if role != "master" => {
+                unfit("role", ErrorKind::Unavailable, "the server is a replica and takes no locks; connect to its master")
             }
-            if matches!(settings.durability, Durability::Disk(_)) && found < OLDEST_WITH_AOF {
-                let (major, minor) = OLDEST_WITH_AOF;
-                return Err(config(format!("the server is version {version}; ?aof=required needs {major}.{minor} or later")));
-            }
-        }
-        if of("role").is_some_and(|role| role != "master") {
-            return Err(Error::new(ErrorKind::Unavailable, "the server is a replica and takes no locks; connect to its master"));
-        }
-        if let Some(policy) = of("maxmemory_policy").filter(|policy| *policy != "noeviction")
-            && !settings.accept_eviction
-        {
-            return Err(config(format!(
-                "the server evicts keys when memory is short (maxmemory-policy {policy}), and locks with them; set noeviction, or accept it \
-                 with ?eviction=accept"
-            )));
-        }
+            Some(_) => Finding::fine("role", "master"),
+            None => Finding::doubtful(
+                "role",
+                "the server does not tell whether it is a master; allow this user INFO to have it checked",
+            ),
+        });
+        found.push(match of("maxmemory_policy") {
+            None => Finding::doubtful("eviction", "the server does not tell its maxmemory-policy; allow this user INFO to have it checked"),
+            Some("noeviction") => Finding::fine("eviction", "none: locks stay when memory is short"),
+            Some(policy) if settings.accept_eviction => Finding::doubtful(
+                "eviction",
+                format!("the server drops locks when memory is short (maxmemory-policy {policy}); accepted with ?eviction=accept"),
+            ),
+            Some(policy) => unfit(
+                "eviction",
+                ErrorKind::Config,
+                format!(
+                    "the server evicts keys when memory is short (maxmemory-policy {policy}), and locks with them; set noeviction, or \
+                     accept it with ?eviction=accept"
+                ),
+            ),
+        });
         let key = format!("lockkeeper:selftest:{{{tag}}}");
         let (keys, arguments) = ([key.as_str()], |_: &Site<'_>| Vec::new());
         let tried = node.send(&Sent::script(&script::SELF_TEST, &keys, &arguments)).await.map_err(Failed::into_error)?;
         let refused: Vec<String> = parsed(tried)?;
-        if !refused.is_empty() {
-            let message = format!("this user lacks rights that locks need: {}", refused.join("; "));
-            return Err(Error::new(ErrorKind::Denied, message));
-        }
+        found.push(if refused.is_empty() { Finding::fine("rights", "all that locks need") } else { lacking(&refused) });
         let time = node.send(&Sent::command(&redis::cmd("TIME"))).await.map_err(Failed::into_error)?;
         let (seconds, micros): (u64, u64) = parsed(time)?;
         let skew = (seconds * 1_000_000 + micros).abs_diff(self.transport.runtime().wall_micros());
-        if skew > SKEW_MICROS {
+        found.push(if skew > SKEW_MICROS {
             tracing::warn!(seconds = skew / 1_000_000, "the clocks of redis and of this machine differ");
-        }
-        Ok(())
+            let seconds = skew / 1_000_000;
+            Finding::doubtful(
+                "clock",
+                format!("the server's and this machine's clocks differ by {seconds} s; see to their time service"),
+            )
+        } else {
+            Finding::fine("clock", format!("{} ms from this machine's", skew / 1000))
+        });
+        Ok(found)
     }
 }
 
@@ -86,6 +110,24 @@ async fn told(node: &Arc<Node>, command: &redis::Cmd) -> Result<String> {
     }
 }
 
-fn config(message: String) -> Error {
-    Error::new(ErrorKind::Config, message)
+fn of_version(version: &str, durability: Durability) -> Finding {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    let this = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let (what, (major, minor)) = match durability {
+        Durability::Disk(_) => ("?aof=required needs", OLDEST_WITH_AOF),
+        Durability::Master | Durability::Replicas(..) => ("locks need", OLDEST),
+    };
+    if this < (major, minor) {
+        let says = format!("the server is version {version}; {what} {major}.{minor} or later");
+        return unfit("version", ErrorKind::Config, says);
+    }
+    Finding::fine("version", version)
+}
+
+fn lacking(refused: &[String]) -> Finding {
+    unfit("rights", ErrorKind::Denied, format!("this user lacks rights that locks need: {}", refused.join("; ")))
+}
+
+fn unfit(about: &'static str, kind: ErrorKind, says: impl Into<String>) -> Finding {
+    Finding::unfit(about, &Error::new(kind, says))
 }

@@ -155,12 +155,14 @@ impl Drop for Lives {
     }
 }
 
+/// Opened before it has its name: a sweeper that found a pipe which nobody has open yet would take it for a dead one's.
 fn begin(place: &Place, id: LifeId) -> io::Result<OwnedFd> {
-    let path = place.live().join(id.to_string());
+    let path = place.live().join(format!("{id}.new"));
     rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(place.mode()), 0)?;
     // For both ends, so that opening waits for no reader, and none is needed.
     let pipe = rustix::fs::open(&path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
     rustix::fs::fchmod(&pipe, Mode::from_raw_mode(place.mode()))?;
+    std::fs::rename(&path, place.live().join(id.to_string()))?;
     Ok(pipe)
 }
 

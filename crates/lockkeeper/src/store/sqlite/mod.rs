@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Listing, Liveness, Page,
-    Release, Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Finding, Forced, Listing, Liveness,
+    Page, Release, Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
 };
 use crate::error::Result;
 use crate::name::Name;
@@ -54,6 +54,14 @@ impl SqliteStore {
         // In writing: whoever may only read is told now.
         engine.ask(|book| book.turn(true, |_| Ok(()))).await?;
         Ok(Arc::new(Self { engine }))
+    }
+
+    /// All that [`connect`](Self::connect) looks at, and who may use the file.
+    pub async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
+        match Self::connect(config.clone(), runtime).await {
+            Ok(_) => vec![Finding::fine("file", "ours, whole, and can be written"), self_test::users(config.path())],
+            Err(error) => vec![Finding::unfit("file", &error)],
+        }
     }
 }
 
@@ -98,6 +106,13 @@ impl Backend for SqliteStore {
 
     fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
         Arc::new(Self { engine: self.engine.another() })
+    }
+
+    /// Which file it is, however it was named.
+    fn identity(&self) -> Reply<'_, String> {
+        let place = &self.engine.ties().place;
+        let known = place.identity().map(|(device, inode)| format!("{device}:{inode}"));
+        Box::pin(async move { known.map_err(|cause| error::of_file(cause, "look at", place.file())) })
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {

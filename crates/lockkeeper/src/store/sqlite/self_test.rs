@@ -1,8 +1,10 @@
 //! What is wrong with the place is told when connecting, in words, not when a lock is lost.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use super::error;
+use crate::backend::Finding;
 use crate::error::{Error, ErrorKind, Result};
 
 /// File systems that another machine may write to, or that cannot tell: there neither locks of files nor the boot clock hold.
@@ -46,6 +48,19 @@ pub(super) fn filesystem(directory: &Path) -> Result<()> {
             ),
         )),
         None => Ok(()),
+    }
+}
+
+/// Whoever may write the file may take and free every lock in it.
+pub(super) fn users(file: &Path) -> Finding {
+    let mode = std::fs::metadata(file).map_or(0, |told| told.permissions().mode());
+    if mode & 0o077 == 0 {
+        Finding::fine("users", "this user only")
+    } else {
+        Finding::doubtful(
+            "users",
+            format!("others may use the file too (mode {:o}); chmod 600 if that is not meant", mode & 0o777),
+        )
     }
 }
 

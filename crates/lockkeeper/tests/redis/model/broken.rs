@@ -80,6 +80,10 @@ impl Backend for Broken {
         Arc::clone(&self.store).lane()
     }
 
+    fn identity(&self) -> Reply<'_, String> {
+        self.store.identity()
+    }
+
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         Box::pin(async move {
             let answer = self.store.acquire(self.broken(request)).await?;

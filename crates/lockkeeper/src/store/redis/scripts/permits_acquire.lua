@@ -21,7 +21,7 @@ if not free then
   free = total
   redis.call('SET', KEYS[1], free)
 end
-local size = free + redis.call('ZCARD', given)
+local size = free + redis.call('ZCOUNT', given, '(' .. string.format('%.0f', millis), '+inf')
 if size ~= total then
   return {WRONG_SIZE, size}
 end

@@ -12,7 +12,8 @@ local function reclaim()
     for _, permit in ipairs(ended) do
       redis.call('ZREM', given, permit)
     end
-    free = redis.call('INCRBY', KEYS[1], #ended)
+    redis.call('INCRBY', KEYS[1], #ended)
+    free = free + #ended
     redis.pcall('PUBLISH', 'redisson_sc:' .. tagged, free)
   end
   return tonumber(free)

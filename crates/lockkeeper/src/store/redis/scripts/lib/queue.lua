@@ -18,8 +18,9 @@ end
 
 -- Takes away the dead at the head, and gives the living one there with its score.
 local function living_head(unit)
+  local at = 0
   while true do
-    local head = redis.call('LINDEX', queue, 0)
+    local head = redis.call('LINDEX', queue, at)
     if not head then
       return nil
     end
@@ -28,6 +29,10 @@ local function living_head(unit)
       return head, score
     end
     leave(0, head, unit)
+    -- In a dry run it is still there.
+    if redis.call('LINDEX', queue, at) == head then
+      at = at + 1
+    end
   end
 end
 

@@ -1,0 +1,80 @@
+//! `lockkeeper hold`: take the lock, tell it as a line of JSON, keep it until a signal or the end of stdin.
+
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::time::Instant;
+
+use clap::Args;
+use lockkeeper::ErrorKind;
+use serde::Serialize;
+
+use super::{internal, json, print};
+use crate::exit::{Code, Failure, say};
+use crate::signals::Signals;
+use crate::taking::Taking;
+use crate::{args, view};
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    taking: Taking,
+
+    /// What to hold
+    name: OsString,
+}
+
+/// The line on stdout.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    name: &'a str,
+    kind: &'static str,
+    holds: String,
+    owner: String,
+    token: Option<u64>,
+    store: &'a str,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
+    let began = Instant::now();
+    let name = args::name(arguments.name)?;
+    let taking = arguments.taking;
+    let mut signals = Signals::take().map_err(|error| internal("signals cannot be received", &error))?;
+    let client = taking.connect(&mut signals).await?;
+    let taken = taking.take(&client, &name, began, &mut signals).await?;
+    let claim = taking.claim();
+    let line = Line {
+        name: &name,
+        kind: view::kind(claim.kind()),
+        holds: view::claim(claim),
+        owner: taken.owner().to_string(),
+        token: taken.token(),
+        store: client.url(),
+    };
+    print([json(&line)?])?;
+    let reason = tokio::select! {
+        biased;
+        reason = taken.lost() => Some(reason),
+        () = end_of_input() => None,
+        _ = signals.end(|| {}) => None,
+    };
+    let released = taken.release().await;
+    match (reason, released) {
+        (Some(reason), _) => Err(Failure::new(Code::Lost, format!("the lock {name:?} is lost: {reason}"))),
+        (None, Err(error)) if error.kind() != ErrorKind::Lost => {
+            say(&format!("{name:?} was not given back, its lease will end it: {error}"));
+            Ok(0)
+        }
+        (None, released) => released.map(|()| 0).map_err(Failure::from),
+    }
+}
+
+/// On a thread of its own: reading cannot be given up, and the process ends without waiting for it.
+async fn end_of_input() {
+    let (tell, told) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let mut some = [0; 4096];
+        while std::io::stdin().read(&mut some).is_ok_and(|read| read > 0) {}
+        drop(tell);
+    });
+    let _ = told.await;
+}

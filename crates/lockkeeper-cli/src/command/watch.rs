@@ -1,0 +1,141 @@
+//! `lockkeeper watch`: what is held, kept up to date; in place on a terminal, as a line of JSON per change for programs.
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, Write as _, stdout};
+use std::time::Duration;
+
+use clap::Args;
+use lockkeeper::Client;
+use lockkeeper::backend::Snapshot;
+use serde::Serialize;
+use tokio::time::sleep;
+
+use super::{connect, json, print};
+use crate::duration;
+use crate::exit::{Code, Failure, say};
+use crate::store::StoreOption;
+use crate::terminal;
+use crate::view::{self, Output, OutputOption, Seen};
+
+#[derive(Args, Debug)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    store: StoreOption,
+
+    #[command(flatten)]
+    output: OutputOption,
+
+    /// How often to look
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s", allow_negative_numbers = true)]
+    every: Duration,
+
+    /// Only names that match: * is any text, ? any character
+    #[arg(default_value = "*", hide_default_value = true)]
+    pattern: String,
+}
+
+/// A line on stdout.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    change: &'static str,
+    #[serde(flatten)]
+    seen: &'a Seen,
+}
+
+pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
+    if arguments.every.is_zero() {
+        return Err(Failure::new(Code::Usage, "looking without a pause is a load for the store; give --every some time"));
+    }
+    let client = connect(&arguments.store).await?;
+    match arguments.output.output {
+        Output::Json => changes(&client, &arguments).await,
+        Output::Table if terminal::is_drawable(&stdout()) => redraw(&client, &arguments).await,
+        Output::Table => {
+            say("stdout is no terminal that can be redrawn; printing the table when it changes (-o json is for programs)");
+            append(&client, &arguments).await
+        }
+    }
+}
+
+/// What is held now. A store that does not answer for a while is told and asked again.
+async fn look(client: &Client, arguments: &Arguments) -> Vec<Snapshot> {
+    let mut told = false;
+    loop {
+        match client.list(&arguments.pattern).await {
+            Ok(found) => return found,
+            Err(error) if !std::mem::replace(&mut told, true) => say(&format!("{error}; looking again")),
+            Err(_) => {}
+        }
+        sleep(arguments.every).await;
+    }
+}
+
+async fn changes(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
+    let mut known: BTreeMap<String, Seen> = BTreeMap::new();
+    loop {
+        let found: Vec<Seen> = look(client, arguments).await.iter().map(Seen::from).collect();
+        let mut lines = Vec::new();
+        let gone: Vec<String> = known.keys().filter(|name| found.iter().all(|seen| seen.name != **name)).cloned().collect();
+        for seen in gone.iter().filter_map(|name| known.remove(name)) {
+            lines.push(json(&Line { change: "gone", seen: &seen })?);
+        }
+        for seen in found {
+            match known.insert(seen.name.clone(), seen.timeless()) {
+                Some(before) if before == seen.timeless() => {}
+                before => lines.push(json(&Line { change: if before.is_some() { "changed" } else { "new" }, seen: &seen })?),
+            }
+        }
+        if !write(&lines)? {
+            return Ok(0);
+        }
+        sleep(arguments.every).await;
+    }
+}
+
+async fn append(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
+    let mut before = None;
+    loop {
+        let found = look(client, arguments).await;
+        let now: Vec<Seen> = found.iter().map(|found| Seen::from(found).timeless()).collect();
+        if before.as_ref() != Some(&now) {
+            if !write(&view::table(&found))? {
+                return Ok(0);
+            }
+            before = Some(now);
+        }
+        sleep(arguments.every).await;
+    }
+}
+
+/// Over the lines of the last time.
+async fn redraw(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
+    let mut drawn = 0;
+    loop {
+        let found = look(client, arguments).await;
+        let (columns, rows) = terminal::size(stdout());
+        let mut lines = if found.is_empty() { vec![format!("nothing is held at {}", client.url())] } else { view::table(&found) };
+        let room = rows.saturating_sub(1).max(1);
+        if lines.len() > room {
+            let hidden = lines.len() - room + 1;
+            lines.truncate(room - 1);
+            lines.push(format!("… {hidden} more"));
+        }
+        let up = if drawn > 0 { format!("\x1b[{drawn}A") } else { String::new() };
+        let lines: Vec<_> = lines.iter().map(|line| format!("{}\x1b[K", terminal::cut(line, columns))).collect();
+        drawn = lines.len();
+        let _ = write!(stdout(), "{up}\r\x1b[J");
+        if !write(&lines)? {
+            return Ok(0);
+        }
+        sleep(arguments.every).await;
+    }
+}
+
+/// Whether somebody still reads.
+fn write(lines: &[String]) -> Result<bool, Failure> {
+    if lines.is_empty() {
+        return Ok(true);
+    }
+    print(lines)?;
+    Ok(stdout().is_terminal() || stdout().flush().is_ok())
+}

@@ -1,0 +1,82 @@
+//! Something held, of whatever kind, and one way to hold on to it: ours, or that of a command around us.
+
+use std::ops::Deref;
+use std::time::Duration;
+
+use lockkeeper::{Client, Error, ErrorKind, Held, MutexGuard, Permit, RwLockReadGuard, RwLockWriteGuard};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::nested::Outer;
+
+/// A hold of our own.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Mutex(MutexGuard),
+    Read(RwLockReadGuard),
+    Write(RwLockWriteGuard),
+    Permit(Permit),
+}
+
+impl Deref for Taken {
+    type Target = Held;
+
+    fn deref(&self) -> &Held {
+        match self {
+            Self::Mutex(guard) => guard,
+            Self::Read(guard) => guard,
+            Self::Write(guard) => guard,
+            Self::Permit(permit) => permit,
+        }
+    }
+}
+
+impl Taken {
+    /// The number of its fencing token; permits have none.
+    pub(crate) fn token(&self) -> Option<u64> {
+        match self {
+            Self::Mutex(guard) => Some(guard.token().number()),
+            Self::Read(guard) => Some(guard.token().number()),
+            Self::Write(guard) => Some(guard.token().number()),
+            Self::Permit(_) => None,
+        }
+    }
+
+    pub(crate) async fn release(self) -> Result<(), Error> {
+        match self {
+            Self::Mutex(guard) => guard.release().await,
+            Self::Read(guard) => guard.release().await,
+            Self::Write(guard) => guard.release().await,
+            Self::Permit(permit) => permit.release().await,
+        }
+    }
+}
+
+/// The longest time between two looks at the hold of a command around us.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Waits until the hold of a command around us is gone, or nothing is known of it for as long as it was known to last.
+pub(crate) async fn outer_lost(client: &Client, name: &str, outer: &Outer, mut known_until: Instant) -> String {
+    loop {
+        let pause = (known_until.saturating_duration_since(Instant::now()) / 3).clamp(Duration::from_millis(20), LOOK);
+        sleep_until((Instant::now() + pause).min(known_until)).await;
+        let left = known_until.saturating_duration_since(Instant::now());
+        match timeout(left, outer_lasts(client, name, outer)).await {
+            Ok(Ok(until)) => known_until = until,
+            Ok(Err(error)) if error.kind() == ErrorKind::Lost => return error.to_string(),
+            // Unknown is not lost, and does not make it last longer.
+            Ok(Err(_)) | Err(_) if Instant::now() < known_until => {}
+            Ok(Err(_)) | Err(_) => return "the store did not answer for as long as the hold was known to last".to_owned(),
+        }
+    }
+}
+
+/// Until when the hold of a command around us is known to last; `Lost` if it is gone.
+pub(crate) async fn outer_lasts(client: &Client, name: &str, outer: &Outer) -> Result<Instant, Error> {
+    let asked = Instant::now();
+    let found = client.inspect(name).await?;
+    let holder = found.and_then(|found| found.holders.into_iter().find(|holder| holder.owner == outer.owner));
+    let gone = || Error::new(ErrorKind::Lost, format!("the command around this one does not hold {name:?} any more"));
+    let left = holder.ok_or_else(gone)?.lease_left.ok_or_else(gone)?;
+    // The same margin as the library's, for clocks that run at different speeds.
+    Ok(asked + left.saturating_sub(left / 100 + Duration::from_millis(2)))
+}

@@ -1,0 +1,53 @@
+//! Which store: what was written, else what the environment says, else the config file, else the default.
+
+use std::fmt;
+
+use clap::Args;
+
+use crate::config;
+use crate::exit::{Code, Failure};
+
+/// Where the locks are when nobody says.
+const DEFAULT: &str = "sqlite:";
+
+const VARIABLE: &str = "LOCKKEEPER_STORE";
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct StoreOption {
+    /// The store: sqlite:FILE on this machine, redis://HOST across machines [default: $LOCKKEEPER_STORE, else the config file's, else
+    /// sqlite: in your state directory]
+    #[arg(short = 'S', long, value_name = "URL")]
+    store: Option<String>,
+}
+
+/// A store, and who named it. Its URL may hold a password: it is never printed.
+pub(crate) struct Chosen {
+    pub(crate) url: String,
+    pub(crate) by: String,
+}
+
+impl StoreOption {
+    /// Finds the store.
+    pub(crate) fn find(&self) -> Result<Chosen, Failure> {
+        if let Some(url) = &self.store {
+            return Ok(Chosen { url: url.clone(), by: "-S".to_owned() });
+        }
+        if let Some(value) = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()) {
+            let url = value.into_string();
+            let url = url.map_err(|_| Failure::new(Code::Usage, format!("{VARIABLE} is not UTF-8; set it to a store URL")))?;
+            return Ok(Chosen { url, by: format!("${VARIABLE}") });
+        }
+        if let Some((config, file)) = config::read()?
+            && let Some(url) = config.store
+        {
+            return Ok(Chosen { url, by: file.display().to_string() });
+        }
+        Ok(Chosen { url: DEFAULT.to_owned(), by: "nobody, so it is the default".to_owned() })
+    }
+}
+
+impl fmt::Debug for Chosen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Chosen").field("by", &self.by).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,199 @@
+//! What people and scripts see of a lock: rows of a table, and JSON whose fields stay what they are.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lockkeeper::backend::{Claim, Holder, Kind, Snapshot};
+use serde::Serialize;
+
+use crate::terminal::plain;
+
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct OutputOption {
+    /// How to print it
+    #[arg(short, long, value_name = "FORM", value_enum, default_value = "table")]
+    pub(crate) output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    Table,
+    Json,
+}
+
+/// One name as JSON. What the store does not know is null.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Seen {
+    pub(crate) name: String,
+    kind: &'static str,
+    holders: Vec<SeenHolder>,
+    queue: Vec<SeenWaiting>,
+    permits: Option<u32>,
+    free: Option<i64>,
+    count: Option<i64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct SeenHolder {
+    owner: String,
+    holds: String,
+    host: Option<String>,
+    pid: Option<u32>,
+    program: Option<String>,
+    token: Option<u64>,
+    held_for: Option<f64>,
+    lease_left: Option<f64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct SeenWaiting {
+    owner: String,
+    wants: String,
+    place_left: Option<f64>,
+}
+
+impl From<&Snapshot> for Seen {
+    fn from(found: &Snapshot) -> Self {
+        let seconds = |time: Option<Duration>| time.map(|time| (time.as_secs_f64() * 1000.0).round() / 1000.0);
+        let holders = found.holders.iter().map(|holder| SeenHolder {
+            owner: holder.owner.clone(),
+            holds: claim(holder.claim),
+            host: holder.client.as_ref().map(|client| client.host.clone()),
+            pid: holder.client.as_ref().map(|client| client.pid),
+            program: holder.client.as_ref().map(|client| client.program.clone()),
+            token: holder.token,
+            held_for: seconds(holder.held_for),
+            lease_left: seconds(holder.lease_left),
+        });
+        let queue = found.queue.iter().map(|waiting| SeenWaiting {
+            owner: waiting.owner.clone(),
+            wants: claim(waiting.claim),
+            place_left: seconds(waiting.place_left),
+        });
+        let semaphore = matches!(found.kind, Kind::Semaphore | Kind::CountingSemaphore);
+        Self {
+            name: found.name.to_string(),
+            kind: kind(found.kind),
+            holders: holders.collect(),
+            queue: queue.collect(),
+            permits: found.total,
+            free: found.value.filter(|_| semaphore),
+            count: found.value.filter(|_| !semaphore),
+        }
+    }
+}
+
+impl Seen {
+    /// The same without what changes by itself as time goes by.
+    pub(crate) fn timeless(&self) -> Self {
+        let mut still = self.clone();
+        for holder in &mut still.holders {
+            (holder.held_for, holder.lease_left) = (None, None);
+        }
+        for waiting in &mut still.queue {
+            waiting.place_left = None;
+        }
+        still
+    }
+}
+
+pub(crate) fn kind(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Mutex => "mutex",
+        Kind::RwLock => "rwlock",
+        Kind::Semaphore => "semaphore",
+        Kind::CountingSemaphore => "counter",
+        Kind::Latch => "latch",
+        _ => "-",
+    }
+}
+
+pub(crate) fn claim(claim: Claim) -> String {
+    match claim {
+        Claim::Mutex => "all".to_owned(),
+        Claim::Fair => "all, in turn".to_owned(),
+        Claim::Read => "read".to_owned(),
+        Claim::Write => "write".to_owned(),
+        Claim::Permits { take, of } => format!("{take} of {of}"),
+    }
+}
+
+/// Who a holder is, as people know it: host and process, else the owner.
+pub(crate) fn who(holder: &Holder) -> String {
+    match &holder.client {
+        Some(client) => format!("{} pid {}", plain(&client.host), client.pid),
+        None => plain(&holder.owner),
+    }
+}
+
+/// A time in two units at most.
+pub(crate) fn ago(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0..10) => format!("{:.1}s", time.as_secs_f64()),
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
+        (hours @ 0..48, minutes, _) => format!("{hours}h {minutes:02}m"),
+        (hours, ..) => format!("{}d {}h", hours / 24, hours % 24),
+    }
+}
+
+const HEAD: [&str; 7] = ["NAME", "KIND", "OWNER", "HOST AND PID", "HELD FOR", "LEASE LEFT", "WAITERS"];
+
+/// The table of what is held, a row per holder.
+pub(crate) fn table(found: &[Snapshot]) -> Vec<String> {
+    let unknown = || "-".to_owned();
+    let mut rows = vec![HEAD.map(str::to_owned)];
+    for found in found {
+        let waiters = if found.queue.is_empty() { unknown() } else { found.queue.len().to_string() };
+        let name = plain(found.name.as_str());
+        let number = match (found.value, found.total) {
+            (Some(free), Some(total)) => format!(" {free} of {total} free"),
+            (Some(value), None) => format!(" {value}"),
+            _ => String::new(),
+        };
+        let kind = format!("{}{number}", kind(found.kind));
+        if found.holders.is_empty() {
+            rows.push([name, kind, unknown(), unknown(), unknown(), unknown(), waiters]);
+            continue;
+        }
+        for (at, holder) in found.holders.iter().enumerate() {
+            let (name, kind, waiters) = if at == 0 { (name.clone(), kind.clone(), waiters.clone()) } else { Default::default() };
+            let host = holder.client.as_ref().map_or_else(unknown, |client| format!("{} {}", plain(&client.host), client.pid));
+            let [held, left] = [holder.held_for, holder.lease_left].map(|time| time.map_or_else(unknown, ago));
+            rows.push([name, kind, plain(&holder.owner), host, held, left, waiters]);
+        }
+    }
+    aligned(&rows)
+}
+
+/// Columns as wide as their widest cell.
+pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let widths: [usize; N] =
+        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
+    let line = |row: &[String; N]| {
+        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        cells.join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_short() {
+        for (millis, expected) in
+            [(0, "0.0s"), (9_940, "9.9s"), (10_000, "10s"), (61_000, "1m 01s"), (3_600_000, "1h 00m"), (172_800_000, "2d 0h")]
+        {
+            assert_eq!(ago(Duration::from_millis(millis)), expected);
+        }
+    }
+
+    #[test]
+    fn columns_stand_under_each_other() {
+        let rows = [["A", "B"], ["long", "x"]].map(|row| row.map(str::to_owned));
+        assert_eq!(aligned(&rows), ["A     B", "long  x"]);
+    }
+}

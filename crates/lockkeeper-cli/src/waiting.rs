@@ -1,0 +1,92 @@
+//! The line that tells a person why nothing happens: who holds the lock, how long, and who is first. It is gone before anything else is written.
+
+use std::future::Future;
+use std::io::{Write as _, stderr};
+use std::time::Duration;
+
+use lockkeeper::Client;
+use lockkeeper::backend::Snapshot;
+use tokio::time::{Instant, sleep};
+
+use crate::terminal;
+use crate::view::{ago, who};
+
+/// Waits shorter than this are not worth a word.
+const QUIET: Duration = Duration::from_millis(400);
+
+/// How often it is drawn anew.
+const REDRAW: Duration = Duration::from_secs(1);
+
+/// Waits for `work`, and shows what it waits for where a person can see it.
+pub(crate) async fn shown<T>(client: &Client, name: &str, began: Instant, work: impl Future<Output = T>) -> T {
+    if !terminal::is_drawable(&stderr()) {
+        return work.await;
+    }
+    // Erased however this ends: also when a signal drops it.
+    let mut line = Line { drawn: false };
+    let mut work = std::pin::pin!(work);
+    let mut pause = QUIET;
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = sleep(pause) => {}
+        }
+        pause = REDRAW;
+        // The line is for people: if the store does not answer, the last one stands.
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            found = client.inspect(name) => if let Ok(Some(found)) = found {
+                line.draw(&describe(name, &found, client, began.elapsed()));
+            }
+        }
+    }
+}
+
+/// Erases itself when dropped.
+struct Line {
+    drawn: bool,
+}
+
+impl Line {
+    fn draw(&mut self, text: &str) {
+        let text = terminal::cut(text, terminal::size(stderr()).0.saturating_sub(1));
+        let (dim, normal) = if terminal::has_colour(&stderr()) { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
+        let _ = write!(stderr(), "\r\x1b[K{dim}{text}{normal}");
+        self.drawn = true;
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.drawn {
+            erase();
+        }
+    }
+}
+
+/// Takes the line away before the terminal is used for something else; does nothing where none can be.
+pub(crate) fn erase() {
+    if terminal::is_drawable(&stderr()) {
+        let _ = write!(stderr(), "\r\x1b[K");
+    }
+}
+
+fn describe(name: &str, found: &Snapshot, client: &Client, waited: Duration) -> String {
+    let mut text = format!("waiting {} for {:?}", ago(waited), terminal::plain(name));
+    if let Some(holder) = found.holders.first() {
+        text.push_str(&format!(": held by {}", who(holder)));
+        if let Some(held) = holder.held_for {
+            text.push_str(&format!(" for {}", ago(held)));
+        }
+        if found.holders.len() > 1 {
+            text.push_str(&format!(" and {} more", found.holders.len() - 1));
+        }
+    }
+    let mine = client.id().to_string();
+    if let Some(place) = found.queue.iter().position(|waiting| waiting.owner.starts_with(&mine)) {
+        text.push_str(&format!(", {} of {} in the queue", place + 1, found.queue.len()));
+    }
+    text
+}

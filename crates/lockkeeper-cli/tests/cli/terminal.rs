@@ -1,0 +1,142 @@
+//! On a terminal: the command has it, ^C and ^Z do what they do without us, and the waiting line goes away.
+
+use lockkeeper::blocking::Client;
+
+use crate::pty::Pty;
+use crate::stores::on_each_store;
+use crate::util::{lockkeeper, run};
+
+/// An interactive shell on a terminal, with job control and a prompt that cannot be mistaken.
+fn shell() -> Pty {
+    let mut command = lockkeeper::<&str>([]);
+    command.env("PS1", "ready> ").env("LOCKKEEPER", env!("CARGO_BIN_EXE_lockkeeper"));
+    let mut bash = std::process::Command::new("bash");
+    bash.args(["--norc", "--noprofile", "--noediting", "-i"]).env("HISTFILE", "/dev/null");
+    for (variable, value) in command.get_envs() {
+        match value {
+            Some(value) => bash.env(variable, value),
+            None => bash.env_remove(variable),
+        };
+    }
+    let pty = Pty::start(&bash);
+    pty.expect("ready> ");
+    pty
+}
+
+#[test]
+fn the_command_reads_from_the_terminal() {
+    let mut pty = Pty::start(&run(["job", "sh", "-c", "echo asking; read -r answer; echo \"got $answer\""]));
+    pty.expect("asking");
+    pty.type_in("yes\n");
+    pty.expect("got yes");
+    assert_eq!(pty.end().code(), Some(0));
+}
+
+#[test]
+fn a_command_whose_output_is_redirected_gets_the_terminal_when_it_asks() {
+    let mut pty = shell();
+    pty.type_in(
+        "x=$(\"$LOCKKEEPER\" run job sh -c 'echo asking >/dev/tty; read -r answer; echo \"$answer\"'); echo \"got=$x\"\n",
+    );
+    pty.expect("asking\r\n");
+    pty.type_in("seven\n");
+    pty.expect("got=seven");
+}
+
+#[test]
+fn control_c_ends_the_command_and_the_shell_goes_on() {
+    let mut pty = shell();
+    pty.type_in("\"$LOCKKEEPER\" run job sh -c 'echo in; sleep 300'; echo \"status=$?\"\n");
+    pty.expect("in\r\n");
+    pty.type_in("\x03");
+    pty.expect("ready> ");
+    pty.type_in("echo \"status=$?\"\n");
+    pty.expect("status=130");
+}
+
+#[test]
+fn control_c_ends_a_script_around_us() {
+    let mut pty = shell();
+    pty.type_in("sh -c '\"$LOCKKEEPER\" run job sh -c \"echo in; sleep 300\"; echo went on'\n");
+    pty.expect("in\r\n");
+    pty.type_in("\x03");
+    pty.type_in("echo \"status=$?\"\n");
+    pty.expect("status=130");
+    assert_eq!(pty.drawn().matches("went on\r\n").count(), 0, "{:?}", pty.drawn());
+}
+
+#[test]
+fn control_z_stops_the_job_and_fg_goes_on() {
+    let mut pty = shell();
+    pty.type_in("\"$LOCKKEEPER\" run job sh -c 'echo in; read -r line; echo \"got $line\"'\n");
+    pty.expect("in\r\n");
+    for _ in 0..2 {
+        let stopped = pty.drawn().matches("Stopped").count();
+        pty.type_in("\x1a");
+        pty.expect_times("Stopped", stopped + 1);
+        let prompts = pty.drawn().matches("fg\r\n").count();
+        pty.type_in("fg\n");
+        pty.expect_times("fg\r\n", prompts + 1);
+    }
+    pty.type_in("seven\n");
+    pty.expect("got seven");
+    pty.type_in("echo \"status=$?\"\n");
+    pty.expect("status=0");
+}
+
+#[test]
+fn the_waiting_line_tells_who_holds_it_and_disappears() {
+    on_each_store("the_waiting_line_tells_who_holds_it_and_disappears", |url| {
+        let client = Client::connect(url).expect("a server");
+        let guard = client.mutex("job").lock().expect("free");
+        for (no_color, dim) in [("", true), ("1", false)] {
+            let mut command = run(["-S", url, "--fair", "-w", "30", "job", "echo", "mine"]);
+            command.env("NO_COLOR", no_color);
+            let mut pty = Pty::start(&command);
+            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            pty.expect(&format!("for \"job\": held by {host} pid {}", std::process::id()));
+            pty.expect(", 1 of 1 in the queue");
+            assert_eq!(pty.drawn().contains("\x1b[2m"), dim, "{:?}", pty.drawn());
+            if no_color.is_empty() {
+                pty.type_in("\x03");
+                assert_eq!(pty.end().code(), Some(130));
+                assert!(pty.drawn().ends_with("\r\x1b[K"), "{:?}", pty.drawn());
+            } else {
+                client.force_release("job").expect("a server");
+                pty.expect("\r\x1b[Kmine");
+                assert_eq!(pty.end().code(), Some(0));
+            }
+        }
+        drop(guard);
+    });
+}
+
+#[test]
+fn release_asks_on_a_terminal() {
+    on_each_store("release_asks_on_a_terminal", |url| {
+        let client = Client::connect(url).expect("a server");
+        let _guard = client.mutex("job").lock().expect("free");
+        for (answer, code, says) in [("n\n", 1, "stays with its holders"), ("y\n", 0, "took \"job\" from")] {
+            let mut pty = Pty::start(&lockkeeper(["release", "-S", url, "job"]));
+            pty.expect("[y/N]");
+            pty.type_in(answer);
+            pty.expect(says);
+            assert_eq!(pty.end().code(), Some(code));
+        }
+    });
+}
+
+#[test]
+fn watch_redraws_in_place() {
+    on_each_store("watch_redraws_in_place", |url| {
+        let client = Client::connect(url).expect("a server");
+        let guard = client.mutex("first").lock().expect("free");
+        let mut pty = Pty::start(&lockkeeper(["watch", "-S", url, "--every", "100ms"]));
+        pty.expect("first  mutex");
+        guard.release().expect("held");
+        pty.expect("nothing is held");
+        assert!(pty.drawn().contains("\x1b[2A\r\x1b[J"), "{:?}", pty.drawn());
+        pty.type_in("\x03");
+        pty.end();
+    });
+}

@@ -1,0 +1,113 @@
+//! For people: what a majority of the servers says. Votes of a minority are nobody's lock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::Quorum;
+use super::tally::{by_majority, majority};
+use crate::backend::{ClientCard, Forced, Holder, Listing, Page, Snapshot};
+use crate::error::Result;
+use crate::name::Name;
+
+/// How long servers may take to answer.
+const LOOKING: Duration = Duration::from_millis(2_500);
+
+/// Names asked for in one page of one server.
+const PAGE: usize = 1_000;
+
+impl Quorum {
+    pub(super) async fn look(&self, name: Name) -> Result<Option<Snapshot>> {
+        let asked = name.clone();
+        let found = self
+            .enough(LOOKING, "answered", move |voter| {
+                let name = asked.clone();
+                Box::pin(async move { voter.inspect(name).await })
+            })
+            .await?;
+        Ok(self.merged(name, found.into_iter().flatten().collect()))
+    }
+
+    /// What the servers' pictures of one name are together.
+    fn merged(&self, name: Name, found: Vec<Snapshot>) -> Option<Snapshot> {
+        let kind = found.first()?.kind;
+        let holders = self.held_by_majority(found.into_iter().flat_map(|found| found.holders));
+        let nothing = holders.is_empty();
+        (!nothing).then(|| Snapshot { name, kind, holders, queue: Vec::new(), value: None, total: None })
+    }
+
+    fn held_by_majority(&self, holders: impl Iterator<Item = Holder>) -> Vec<Holder> {
+        let servers = self.seats.len();
+        let mut votes: BTreeMap<String, Vec<Holder>> = BTreeMap::new();
+        for holder in holders {
+            votes.entry(holder.owner.clone()).or_default().push(holder);
+        }
+        votes
+            .into_values()
+            .filter(|votes| votes.len() >= majority(servers))
+            .filter_map(|votes| {
+                let lease_left = by_majority(servers, votes.iter().map(|vote| vote.lease_left).collect()).flatten();
+                let token = votes.iter().filter_map(|vote| vote.token).max();
+                let client = votes.iter().find_map(|vote| vote.client.clone());
+                votes.into_iter().next().map(|vote| Holder { lease_left, token, client, ..vote })
+            })
+            .collect()
+    }
+
+    pub(super) async fn page(&self, listing: Listing) -> Result<Page> {
+        let pattern = listing.pattern.clone();
+        let found = self
+            .enough(LOOKING, "answered", move |voter| {
+                // Each server pages in its own way; ours go by name.
+                let mut listing = Listing { pattern: pattern.clone(), after: None, limit: PAGE };
+                Box::pin(async move {
+                    let mut found = BTreeMap::new();
+                    loop {
+                        let page = voter.list(listing.clone()).await?;
+                        found.extend(page.found.into_iter().map(|found| (found.name.clone(), found)));
+                        listing.after = page.next;
+                        if listing.after.is_none() {
+                            return Ok(found);
+                        }
+                    }
+                })
+            })
+            .await?;
+        let mut names: BTreeMap<Name, Vec<Snapshot>> = BTreeMap::new();
+        for (name, snapshot) in found.into_iter().flatten() {
+            names.entry(name).or_default().push(snapshot);
+        }
+        let mut found: Vec<Snapshot> = names
+            .into_iter()
+            .filter(|(name, _)| listing.after.as_deref().is_none_or(|after| name.as_str() > after))
+            .filter_map(|(name, found)| self.merged(name, found))
+            .collect();
+        let more = found.len() > listing.limit;
+        found.truncate(listing.limit);
+        let next = found.last().filter(|_| more).map(|last| last.name.as_str().to_owned());
+        Ok(Page { found, next })
+    }
+
+    pub(super) async fn force(&self, name: Name) -> Result<Forced> {
+        let forced = self
+            .enough(LOOKING, "freed it", move |voter| {
+                let name = name.clone();
+                Box::pin(async move { voter.force_release(name).await })
+            })
+            .await?;
+        Ok(Forced { from: self.held_by_majority(forced.into_iter().flat_map(|forced| forced.from)) })
+    }
+
+    pub(super) async fn introduce(&self, card: ClientCard, ttl: Duration) -> Result<()> {
+        let told = self.enough(LOOKING, "took note of us", move |voter| {
+            let card = card.clone();
+            Box::pin(async move { voter.announce(card, ttl).await })
+        });
+        told.await.map(drop)
+    }
+
+    /// The smallest of its servers' ids: clients that hear different servers may differ, which costs them only the common order.
+    pub(super) async fn first_identity(&self) -> Result<String> {
+        let ids = self.enough(LOOKING, "told their id", |voter| Box::pin(async move { voter.identity().await })).await?;
+        Ok(ids.into_iter().min().unwrap_or_default())
+    }
+}

@@ -1,0 +1,290 @@
+//! All of several locks, or none.
+//!
+//! It never waits for one while it holds another, so whatever orders others use there is no deadlock. If one is busy all are given back; then
+//! it waits for that one in the ordinary way, in its queue, and tries the others again from there.
+
+use std::fmt;
+use std::future::IntoFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::acquire::{acquire, take_together};
+use super::multi_guard::MultiLockGuard;
+use super::options::{Acquiring, Guard};
+use super::target::Target;
+use super::wait::Patience;
+use crate::backend::Claim;
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::{self, BoxFuture, Instant};
+use crate::session::Held;
+
+/// All of several locks, or none: of any kind, of several clients and stores.
+///
+/// There is one guard, which is lost when one of the holds is; each lock has a token of its own. However others order the same locks, nobody
+/// waits for one while holding another, so there is no deadlock. Mutexes and the rest that live on one store are asked for in one request where the
+/// store can do that.
+///
+/// A part is the call that would take it alone. Parts of an [`Owner`](crate::Owner) are refused: a hold of its own is not shared with it.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// use std::time::Duration;
+/// use lockkeeper::{Client, MultiLock};
+///
+/// let here = Client::connect("memory:").await?;
+/// let there = Client::connect("memory:").await?;
+/// let (order, stock, workers) = (here.mutex("order:42"), there.rwlock("stock"), here.semaphore("workers", 3));
+///
+/// let all = MultiLock::new().and(order.lock()).and(stock.write()).and(workers.acquire());
+/// let guard = all.lock().wait(Duration::from_secs(3)).await?;
+/// for (name, token) in guard.tokens() {
+///     println!("{name}: token {token}");
+/// }
+/// assert!(order.try_lock().await?.is_none());
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[doc(alias = "RedissonMultiLock")]
+#[derive(Clone, Default)]
+pub struct MultiLock {
+    /// What is wrong with one is told when all are taken, so that putting it together needs no `?`.
+    parts: Vec<Result<(Target, Claim)>>,
+}
+
+impl MultiLock {
+    /// Of nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// And this one: `mutex.lock()`, `rwlock.read()`, `semaphore.acquire_many(2)`, without limits of its own.
+    #[must_use]
+    pub fn and<G: Guard>(mut self, part: Acquiring<'_, G>) -> Self {
+        self.parts.push(part.into_part());
+        self
+    }
+
+    /// Takes all of them, waiting until they are free together.
+    pub fn lock(&self) -> TakingAll<'_> {
+        TakingAll { locks: self, patience: Patience::Forever, lease: None }
+    }
+
+    /// Takes all of them if they are free now.
+    pub fn try_lock(&self) -> TryTakingAll<'_> {
+        TryTakingAll(TakingAll { patience: Patience::Try, ..self.lock() })
+    }
+
+    async fn take(&self, patience: Patience, lease: Option<Duration>) -> Result<Option<MultiLockGuard>> {
+        let parts = self.sorted().await?;
+        let Some(first) = parts.first() else {
+            return Err(Error::new(ErrorKind::InvalidArgument, "asked for no lock at all; name at least one"));
+        };
+        let runtime = first.target.session.core().runtime.clone();
+        let deadline = patience.deadline(runtime.now());
+        let left = |now: Instant| match patience {
+            Patience::Try => Patience::Try,
+            Patience::For(_) => Patience::For(deadline.since(now)),
+            Patience::Forever => Patience::Forever,
+        };
+        let mut busy: Option<usize> = None;
+        let mut round = 0;
+        loop {
+            let mut held: Vec<Option<Held>> = parts.iter().map(|_| None).collect();
+            if let Some(first) = busy {
+                let Part { target, claim, .. } = &parts[first];
+                match acquire(target, *claim, left(runtime.now()), lease).await? {
+                    Some(hold) => held[first] = Some(hold),
+                    None => return Ok(None),
+                }
+            }
+            busy = try_rest(&parts, &mut held, left(runtime.now()), lease).await?;
+            if busy.is_none() {
+                let mut in_order: Vec<_> = parts.iter().zip(held).filter_map(|(part, held)| Some((part.given, held?))).collect();
+                in_order.sort_by_key(|(given, _)| *given);
+                return Ok(Some(MultiLockGuard::new(in_order.into_iter().map(|(_, held)| held).collect())));
+            }
+            MultiLockGuard::new(held.into_iter().flatten().collect()).give_up().await;
+            let now = runtime.now();
+            if now >= deadline {
+                return Ok(None);
+            }
+            // Two that meet again and again come apart by chance. Nothing is held meanwhile.
+            if round > 0 {
+                let longest = Duration::from_micros(500) * (1 << round.min(7));
+                runtime.sleep_until(now.plus(runtime::jitter(Duration::ZERO, longest)).min(deadline)).await;
+            }
+            round += 1;
+        }
+    }
+
+    /// The parts by store and name, the same order for everybody.
+    async fn sorted(&self) -> Result<Vec<Part>> {
+        let mut parts = Vec::with_capacity(self.parts.len());
+        for (given, part) in self.parts.iter().enumerate() {
+            let (target, claim) = part.clone()?;
+            if target.owner.is_some() {
+                let message = "a part cannot belong to an owner; take it without owned_by";
+                return Err(Error::new(ErrorKind::InvalidArgument, message));
+            }
+            parts.push(Part { store: String::new(), target, claim, given });
+        }
+        let one_client = parts.windows(2).all(|pair| Arc::ptr_eq(pair[0].target.session.core(), pair[1].target.session.core()));
+        if !one_client {
+            for part in &mut parts {
+                part.store = part.target.session.core().identity().await?.to_owned();
+            }
+        }
+        parts.sort_by(|a, b| a.place().cmp(&b.place()));
+        if let Some(twice) = parts.windows(2).find(|pair| pair[0].place() == pair[1].place()) {
+            let name = twice[0].target.name()?;
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("{name:?} is named twice; each lock can be taken once")));
+        }
+        Ok(parts)
+    }
+}
+
+/// One of the locks.
+struct Part {
+    /// The id of its store; nothing if all are of one client.
+    store: String,
+    target: Target,
+    claim: Claim,
+    /// Its place as it was given.
+    given: usize,
+}
+
+impl Part {
+    fn place(&self) -> (&str, &str) {
+        (&self.store, self.target.name().map_or("", |name| name.as_str()))
+    }
+}
+
+/// Tries all that are not held yet, in their order, and those of one store together if it can; tells which one is busy.
+async fn try_rest(
+    parts: &[Part],
+    held: &mut [Option<Held>],
+    patience: Patience,
+    lease: Option<Duration>,
+) -> Result<Option<usize>> {
+    let mut at = 0;
+    while at < parts.len() {
+        let core = parts[at].target.session.core();
+        let together = core.capabilities.acquire_all;
+        let end = parts[at..].iter().position(|part| !together || !Arc::ptr_eq(part.target.session.core(), core));
+        let end = at + end.unwrap_or(parts.len() - at).max(1);
+        let wanted: Vec<usize> = (at..end).filter(|index| held[*index].is_none()).collect();
+        at = end;
+        if together {
+            let group: Vec<_> = wanted.iter().map(|index| (&parts[*index].target, parts[*index].claim)).collect();
+            match take_together(&group, patience, lease).await? {
+                Ok(holds) => wanted.iter().zip(holds).for_each(|(index, hold)| held[*index] = Some(hold)),
+                Err(busy) => return Ok(Some(wanted[busy])),
+            }
+        } else {
+            for index in wanted {
+                held[index] = acquire(&parts[index].target, parts[index].claim, Patience::Try, lease).await?;
+                if held[index].is_none() {
+                    return Ok(Some(index));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Taking all of several locks: `lock().wait(…).lease(…).await`.
+///
+/// # Errors
+///
+/// As [`Acquiring`]; `InvalidArgument` if one is named twice, or none at all.
+///
+/// # Cancel safety
+///
+/// Safe at every point: what a dropped call may have taken is given back in the background.
+#[must_use = "it does nothing unless awaited"]
+pub struct TakingAll<'a> {
+    locks: &'a MultiLock,
+    patience: Patience,
+    lease: Option<Duration>,
+}
+
+impl TakingAll<'_> {
+    /// Waits at most this long for all of them together, trouble with the stores included.
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.patience = Patience::For(limit);
+        self
+    }
+
+    /// Each hold ends by itself after this long, unless [extended](MultiLockGuard::extend).
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+}
+
+impl<'a> IntoFuture for TakingAll<'a> {
+    type Output = Result<MultiLockGuard>;
+    type IntoFuture = BoxFuture<'a, Result<MultiLockGuard>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let taken = self.locks.take(self.patience, self.lease).await?;
+            taken.ok_or_else(|| {
+                let count = self.locks.parts.len();
+                let message =
+                    format!("one or more of {count} locks were held by others for as long as the call was allowed to wait");
+                Error::new(ErrorKind::Timeout, message)
+            })
+        })
+    }
+}
+
+/// Taking all of several locks only if they are free now: `try_lock().lease(…).await`. Busy is not an error but `None`.
+///
+/// # Errors
+///
+/// As [`TakingAll`], but never `Timeout`.
+///
+/// # Cancel safety
+///
+/// As [`TakingAll`].
+#[must_use = "it does nothing unless awaited"]
+pub struct TryTakingAll<'a>(TakingAll<'a>);
+
+impl TryTakingAll<'_> {
+    /// Each hold ends by itself after this long, unless [extended](MultiLockGuard::extend).
+    pub fn lease(self, lease: Duration) -> Self {
+        Self(self.0.lease(lease))
+    }
+}
+
+impl<'a> IntoFuture for TryTakingAll<'a> {
+    type Output = Result<Option<MultiLockGuard>>;
+    type IntoFuture = BoxFuture<'a, Result<Option<MultiLockGuard>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { self.0.locks.take(self.0.patience, self.0.lease).await })
+    }
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.parts).finish()
+    }
+}
+
+impl fmt::Debug for TakingAll<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { locks, patience, lease } = self;
+        f.debug_struct("TakingAll").field("locks", locks).field("patience", patience).field("lease", lease).finish()
+    }
+}
+
+impl fmt::Debug for TryTakingAll<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
