@@ -157,6 +157,7 @@ impl Backend for RedisStore {
             hand_over: true,
             // Names of different slots cannot be taken in one step.
             acquire_all: !self.transport.is_cluster(),
+            any_name: !self.transport.is_cluster(),
             push: true,
             liveness: Liveness::Lease,
             min_lease: Duration::from_millis(100),

@@ -17,6 +17,10 @@ const OLDEST: (u32, u32) = (6, 2);
 /// The oldest that can wait for its disk.
 const OLDEST_WITH_AOF: (u32, u32) = (7, 2);
 
+/// The least that a user needs, beside the keys of its names; the page on Redis tells the same.
+const RULE: &str =
+    "~redisson_* ~lockkeeper:* &redisson_* +@read +@write +@scripting +@pubsub +@connection +info +time +role +cluster|slots";
+
 /// A clock that is further off than this is worth a warning: tokens lean on it between servers.
 const SKEW_MICROS: u64 = 5_000_000;
 
@@ -125,9 +129,21 @@ fn of_version(version: &str, durability: Durability) -> Finding {
 }
 
 fn lacking(refused: &[String]) -> Finding {
-    unfit("rights", ErrorKind::Denied, format!("this user lacks rights that locks need: {}", refused.join("; ")))
+    let refused = refused.join("; ");
+    let says = format!(
+        "this user lacks rights that locks need: {refused}; what it needs, with your names for app: ~app:* ~{{app:*}}* {RULE}"
+    );
+    unfit("rights", ErrorKind::Denied, says)
 }
 
 fn unfit(about: &'static str, kind: ErrorKind, says: impl Into<String>) -> Finding {
     Finding::unfit(about, &Error::new(kind, says))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_page_tells_the_same_rule() {
+        assert!(include_str!("../../../../../docs/backends/redis.md").contains(super::RULE));
+    }
 }
