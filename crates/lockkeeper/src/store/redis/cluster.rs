@@ -2,7 +2,7 @@
 //! refuses in a redirection it has not done, so sending it elsewhere is never a second time.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use redis::Value;
@@ -33,6 +33,8 @@ pub(super) struct Cluster {
     /// One at a time asks for the map.
     refreshing: tokio::sync::Mutex<()>,
     channels: Arc<Channels>,
+    /// Whether messages stay in their slot; known before the map is.
+    sharded: Arc<OnceLock<bool>>,
     us: Weak<Self>,
 }
 
@@ -46,7 +48,6 @@ struct State {
     /// with requests everybody would get the answer of the one before.
     ears: HashMap<Address, Arc<Node>>,
     asked: Option<Instant>,
-    sharded: bool,
 }
 
 /// What `CLUSTER SLOTS` tells: first slot, last slot, master.
@@ -54,7 +55,9 @@ type Range = (u16, u16, Address);
 
 impl Cluster {
     pub(super) fn new(config: Config, seeds: Vec<Address>, runtime: Runtime) -> Arc<Self> {
+        let sharded = Arc::new(config.sharded.map_or_else(OnceLock::new, OnceLock::from));
         Arc::new_cyclic(|us| Self {
+            sharded,
             config,
             runtime,
             seeds,
@@ -71,22 +74,7 @@ impl Cluster {
 
     /// Learns the map, and how the servers publish.
     pub(super) async fn ready(&self) -> Result<()> {
-        self.refresh().await?;
-        let sharded = match self.config.sharded {
-            Some(told) => told,
-            // Redis knows it since 7.0; Redisson asks the same question.
-            None => {
-                let mut probe = redis::cmd("PUBSUB");
-                probe.arg("SHARDCHANNELS").arg("lockkeeper:none");
-                let first = self.nodes().into_iter().next().ok_or_else(|| self.nobody(0))?;
-                first.send(&Sent::command(&probe)).await.is_ok()
-            }
-        };
-        let mut state = self.state();
-        state.sharded = sharded;
-        // Those that were asked so far spoke the other way.
-        state.nodes.clear();
-        Ok(())
+        self.refresh().await
     }
 
     /// The servers that serve slots, each with a slot of its own.
@@ -100,34 +88,28 @@ impl Cluster {
         first_slots.into_iter().map(|(slot, address)| (slot, self.node(&address))).collect()
     }
 
-    fn nodes(&self) -> Vec<Arc<Node>> {
-        self.masters().into_iter().map(|(_, node)| node).collect()
-    }
-
     fn nobody(&self, slot: u16) -> Error {
         Error::new(ErrorKind::Unavailable, format!("no server of {} serves slot {slot} now", self.config))
     }
 
     fn node(&self, address: &Address) -> Arc<Node> {
         let mut state = self.state();
-        let sharded = state.sharded;
-        let node = state.nodes.entry(address.clone()).or_insert_with(|| self.server(address, sharded, |_| false));
+        let node = state.nodes.entry(address.clone()).or_insert_with(|| self.server(address, |_| false));
         Arc::clone(node)
     }
 
     fn ear(&self, address: &Address) -> Arc<Node> {
         let mut state = self.state();
-        let sharded = state.sharded;
         let ear = state.ears.entry(address.clone()).or_insert_with(|| {
             let (us, at) = (Weak::clone(&self.us), address.clone());
-            self.server(address, sharded, move |channel| us.upgrade().is_some_and(|us| us.serves(&at, slots::slot(channel))))
+            self.server(address, move |channel| us.upgrade().is_some_and(|us| us.serves(&at, slots::slot(channel))))
         });
         Arc::clone(ear)
     }
 
-    fn server(&self, address: &Address, sharded: bool, ours: impl Fn(&str) -> bool + Send + Sync + 'static) -> Arc<Node> {
+    fn server(&self, address: &Address, ours: impl Fn(&str) -> bool + Send + Sync + 'static) -> Arc<Node> {
         let (config, channels) = (self.config.at(address.clone()), Arc::clone(&self.channels));
-        Node::one_of_many(config, self.runtime.clone(), channels, sharded, ours)
+        Node::one_of_many(config, self.runtime.clone(), channels, Arc::clone(&self.sharded), ours)
     }
 
     fn serves(&self, address: &Address, slot: u16) -> bool {
@@ -233,9 +215,7 @@ impl Cluster {
         let mut last = None;
         for address in addresses {
             let node = self.node(&address);
-            let mut slots = redis::cmd("CLUSTER");
-            slots.arg("SLOTS");
-            match runtime::within(PATIENCE, Box::pin(node.send(&Sent::command(&slots)))).await {
+            match runtime::within(PATIENCE, Box::pin(self.ask(&node))).await {
                 Some(Ok(answer)) => match ranges(&answer, &address) {
                     Some(ranges) if !ranges.is_empty() => {
                         self.adopt(ranges);
@@ -248,6 +228,25 @@ impl Cluster {
             }
         }
         Err(last.unwrap_or_else(|| self.nobody(0)))
+    }
+
+    /// Asks one server for the map and, if it is not known yet, for how it publishes.
+    async fn ask(&self, node: &Arc<Node>) -> std::result::Result<Value, Failed> {
+        let mut slots = redis::cmd("CLUSTER");
+        slots.arg("SLOTS");
+        let answer = node.send(&Sent::command(&slots)).await?;
+        if self.sharded.get().is_none() {
+            // Redis knows it since 7.0; Redisson asks the same question.
+            let mut probe = redis::cmd("PUBSUB");
+            probe.arg("SHARDCHANNELS").arg("lockkeeper:none");
+            let sharded = match node.send(&Sent::command(&probe)).await {
+                Err(Failed::Refused(_)) => false,
+                answer => answer.map(|_| true)?,
+            };
+            // If another was faster it asked the same cluster.
+            let _ = self.sharded.set(sharded);
+        }
+        Ok(answer)
     }
 
     fn adopt(&self, ranges: Vec<Range>) {

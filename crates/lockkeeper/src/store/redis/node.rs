@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -52,9 +52,9 @@ pub(super) struct Node {
 /// Whether it is the only server, or which part it has among many.
 enum Part {
     All,
-    /// Of a cluster, which publishes in the slot or not; the channels whose messages come from this server.
+    /// Of a cluster, which publishes in the slot or not, as soon as that is known; the channels whose messages come from this server.
     Slots {
-        sharded: bool,
+        sharded: Arc<OnceLock<bool>>,
         ours: Box<dyn Fn(&str) -> bool + Send + Sync>,
     },
 }
@@ -89,7 +89,7 @@ impl Node {
         config: Config,
         runtime: Runtime,
         channels: Arc<Channels>,
-        sharded: bool,
+        sharded: Arc<OnceLock<bool>>,
         ours: impl Fn(&str) -> bool + Send + Sync + 'static,
     ) -> Arc<Self> {
         Self::with(config, runtime, channels, Part::Slots { sharded, ours: Box::new(ours) })
@@ -118,7 +118,7 @@ impl Node {
     }
 
     fn sharded(&self) -> bool {
-        matches!(self.part, Part::Slots { sharded: true, .. })
+        matches!(&self.part, Part::Slots { sharded, .. } if sharded.get() == Some(&true))
     }
 
     fn live(&self) -> MutexGuard<'_, Option<Live>> {
