@@ -3,9 +3,14 @@
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 mod cluster;
+mod durability;
+mod failover;
 mod harness;
+mod load;
+mod partition;
 mod scoped;
 mod sentinels;
+mod storms;
 mod tls;
 
 #[path = "../redis/server.rs"]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::config::{Address, Config};
+use super::error;
 use super::node::Node;
 use super::notify::{Channels, Listening};
 use super::request::{Failed, Sent};
@@ -16,8 +17,11 @@ use crate::backend::Ringer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant, Runtime};
 
-/// So often a request follows a redirection or waits for a slot that is half moved; its own time limit ends it earlier.
+/// So often a request follows a redirection; its own time limit ends it earlier.
 const REDIRECTIONS: u32 = 32;
+
+/// So often it waits for a slot that is half moved. Not for long: given up by its sender while it waits here, it would seem to be under way.
+const PATIENT: u32 = 8;
 
 /// What one server may take to say who serves what.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -138,7 +142,7 @@ impl Cluster {
     /// Sends to whoever serves the slot.
     pub(super) async fn send(&self, slot: u16, sent: &Sent<'_>) -> std::result::Result<Value, Failed> {
         let mut node = self.serving(slot).await.map_err(Failed::Unsent)?;
-        let mut asking = false;
+        let (mut asking, mut waited) = (false, 0);
         for _ in 0..REDIRECTIONS {
             let answer = if asking { node.send(&sent.asking()).await } else { node.send(sent).await };
             let error = match answer {
@@ -158,13 +162,19 @@ impl Cluster {
                     self.refresh_later();
                     node = self.node(&address);
                 }
-                Some("ASK") => {
+                Some("ASK") if sent.follows => {
                     let Some(address) = redirected(&error, node.address()) else { return Err(Failed::Refused(error)) };
                     node = self.node(&address);
                     asking = true;
                 }
-                // Some of its keys have moved, some have not: soon all will have.
-                Some("TRYAGAIN") => {
+                // Each of them can be asked for by itself.
+                Some("TRYAGAIN") if sent.follows && sent.is_of_many() => return Err(Failed::Refused(error)),
+                // Some of what it touches has moved, some has not: soon all will have.
+                code if matches!(code, Some("ASK" | "TRYAGAIN")) || error::is_half_moved(&error) => {
+                    waited += 1;
+                    if waited > PATIENT {
+                        return Err(Failed::Refused(error));
+                    }
                     let pause = runtime::jitter(Duration::from_millis(2), Duration::from_millis(20));
                     self.runtime.sleep_until(self.runtime.now().plus(pause)).await;
                     node = self.serving(slot).await.map_err(Failed::Unsent)?;

@@ -10,15 +10,19 @@ use crate::error::Result;
 pub(super) async fn places(config: &Config) -> Result<Vec<Address>> {
     match &config.servers {
         Servers::One(address) => Ok(vec![address.clone()]),
-        Servers::Sentinels { addresses, master, user, password } => {
-            let ways = addresses.iter().map(|address| {
-                let info = info(config, address, user.as_deref(), password.as_deref(), 0)?;
-                Ok((address.to_string(), client(config, info)?))
-            });
-            sentinel::masters(ways.collect::<Result<_>>()?, master).await
-        }
+        Servers::Sentinels { master, .. } => sentinel::masters(sentinels(config)?, master).await,
         Servers::Cluster(seeds) => Ok(seeds.clone()),
     }
+}
+
+/// The ways to the sentinels, if there are any, each with its address for people.
+pub(super) fn sentinels(config: &Config) -> Result<Vec<(String, redis::Client)>> {
+    let Servers::Sentinels { addresses, user, password, .. } = &config.servers else { return Ok(Vec::new()) };
+    let way = |address: &Address| {
+        let info = info(config, address, user.as_deref(), password.as_deref(), 0)?;
+        Ok((address.to_string(), client(config, info)?))
+    };
+    addresses.iter().map(way).collect()
 }
 
 /// What the driver needs to know to reach a server of ours.

@@ -34,6 +34,7 @@ impl RedisStore {
             Way::Alone(_slot) => {
                 let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| self.asking(request, site));
                 let sent = Sent::script(script, &keys, &arguments).durable(self.transport.config().durability);
+                let sent = sent.following(request.claim == Claim::Mutex);
                 let (answer, doubt) = match self.grants.transport.send(keys[0], &sent).await {
                     Ok(answer) => (answer, None),
                     Err(failed) => failed.doubtful()?,
@@ -127,6 +128,7 @@ impl RedisStore {
             // It grants, too.
             Some(_) => (Sent::script(script, &keys, &arguments).durable(self.transport.config().durability), &self.grants),
         };
+        let sent = sent.following(*claim == Claim::Mutex);
         let (answer, doubt) = match lane.transport.send(keys[0], &sent).await {
             Ok(answer) => (answer, None),
             Err(failed) => failed.doubtful()?,
@@ -180,9 +182,18 @@ impl RedisStore {
         let lengthens = part.iter().any(|&at| requests[at].lease.is_some());
         let (durable, lane) =
             if lengthens { (self.transport.config().durability, &self.grants) } else { (Durability::Master, &self.releases) };
-        let sent = Sent::script(&script::RENEW, &keys, &arguments).durable(durable);
-        let answer = lane.transport.send(keys.first().copied().unwrap_or_default(), &sent).await;
-        let answers: Vec<Value> = parsed(answer.map_err(Failed::into_error)?)?;
+        // Readers and permits have keys beside the name's own.
+        let follows = part.iter().all(|&at| !matches!(requests[at].claim, Claim::Read | Claim::Permits { .. }));
+        let sent = Sent::script(&script::RENEW, &keys, &arguments).durable(durable).following(follows);
+        let answer = match lane.transport.send(keys.first().copied().unwrap_or_default(), &sent).await {
+            Err(Failed::Refused(error)) if error.code() == Some("TRYAGAIN") && part.len() > 1 => {
+                let each = part.iter().map(|at| Box::pin(self.keep_together(requests, std::slice::from_ref(at))));
+                let each = join_all(each).await.into_iter();
+                return Ok(each.map(|one| one.and_then(|mut one| one.pop().unwrap_or_else(|| Err(error::too_few())))).collect());
+            }
+            answer => answer.map_err(Failed::into_error)?,
+        };
+        let answers: Vec<Value> = parsed(answer)?;
         Ok(answers.into_iter().map(renewed).collect())
     }
 }

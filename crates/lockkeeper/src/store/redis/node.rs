@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, Value};
+use tokio::sync::{Notify, watch};
 
 use super::clock::Offset;
 use super::config::{Address, Config, Servers};
 use super::notify::{Channels, Listening};
 use super::request::{Carried, Failed, Sent, Site};
-use super::{dial, error, script};
+use super::{dial, error, script, sentinel};
 use crate::backend::Ringer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant, Runtime};
@@ -47,6 +48,10 @@ pub(super) struct Node {
     /// What the server was told, on the present connection.
     subscribed: Mutex<HashSet<String>>,
     part: Part,
+    /// The sentinels are listened to for as long as this lives.
+    sentinels: Mutex<Option<watch::Sender<()>>>,
+    /// Another server is the master.
+    switched: Notify,
 }
 
 /// Whether it is the only server, or which part it has among many.
@@ -62,6 +67,7 @@ enum Part {
 #[derive(Clone)]
 struct Live {
     connection: MultiplexedConnection,
+    at: Address,
     number: u64,
     offset: Arc<Offset>,
     /// When anything was answered last.
@@ -106,6 +112,8 @@ impl Node {
             channels,
             subscribed: Mutex::default(),
             part,
+            sentinels: Mutex::default(),
+            switched: Notify::new(),
         })
     }
 
@@ -157,8 +165,15 @@ impl Node {
         if let Some(refused) = self.refused().as_ref().filter(|refused| self.runtime.now() < refused.until) {
             return Err(refused.error.clone());
         }
+        self.listen_to_sentinels();
         let slow = || Err(Error::new(ErrorKind::Unavailable, format!("{} did not answer within {CONNECTING:?}", self.config)));
-        let made = runtime::within(CONNECTING, Box::pin(self.connect())).await.unwrap_or_else(slow);
+        let made = loop {
+            tokio::select! {
+                made = runtime::within(CONNECTING, Box::pin(self.connect())) => break made.unwrap_or_else(slow),
+                // Whoever is being asked is not the one any more.
+                () = self.switched.notified() => {}
+            }
+        };
         let mut refused = self.refused();
         let live = match made {
             Ok(live) => live,
@@ -175,6 +190,40 @@ impl Node {
         // Whoever waits may have missed a message.
         self.channels.ring_all();
         Ok(live)
+    }
+
+    /// Hears of a new master at once, not only when the old one says that it is none. The listeners end with us, or with their executor.
+    fn listen_to_sentinels(self: &Arc<Self>) {
+        let Servers::Sentinels { master, .. } = &self.config.servers else { return };
+        let mut listening = self.sentinels.lock().unwrap_or_else(PoisonError::into_inner);
+        if listening.as_ref().is_some_and(|listening| listening.receiver_count() > 0) {
+            return;
+        }
+        let (ending, ended) = watch::channel(());
+        for (_, client) in dial::sentinels(&self.config).unwrap_or_default() {
+            let us = Arc::downgrade(self);
+            let tell = move |new: &Address| {
+                if let Some(us) = us.upgrade() {
+                    us.switch_to(new);
+                }
+            };
+            runtime::spawn_if_possible(sentinel::listen(client, master.clone(), self.runtime.clone(), ended.clone(), tell));
+        }
+        *listening = Some(ending);
+    }
+
+    /// The sentinels made another server the master.
+    fn switch_to(self: Arc<Self>, new: &Address) {
+        if self.live().as_ref().is_some_and(|live| live.at == *new) {
+            return;
+        }
+        self.forget();
+        *self.refused() = None;
+        self.switched.notify_one();
+        runtime::spawn_if_possible(async move {
+            // If it cannot be, the next request tries again, and tells.
+            let _ = self.ready().await;
+        });
     }
 
     async fn connect(self: &Arc<Self>) -> Result<Live> {
@@ -226,6 +275,7 @@ impl Node {
         self.subscribed().extend(channels);
         Ok(Live {
             connection,
+            at: address.clone(),
             number,
             offset: Arc::new(Offset::new(time.0 * 1_000_000 + time.1, now)),
             heard: Arc::new(AtomicU64::new(now.as_nanos())),

@@ -61,16 +61,18 @@ pub(super) struct Sent<'a> {
     pub(super) durable: Durability,
     /// Its arguments name the server's run.
     pub(super) knows_run: bool,
+    /// It touches its keys and nothing beside them: it can follow them while their slot moves. Else it waits until all have arrived.
+    pub(super) follows: bool,
 }
 
 impl<'a> Sent<'a> {
     pub(super) fn command(command: &'a Cmd) -> Self {
-        Self { what: Carried::Command(command), asking: false, durable: Durability::Master, knows_run: false }
+        Self { what: Carried::Command(command), asking: false, durable: Durability::Master, knows_run: false, follows: true }
     }
 
     pub(super) fn script(script: &'a Lua, keys: &'a [&'a str], arguments: Arguments<'a>) -> Self {
         let what = Carried::Script { script, keys, arguments };
-        Self { what, asking: false, durable: Durability::Master, knows_run: false }
+        Self { what, asking: false, durable: Durability::Master, knows_run: false, follows: false }
     }
 
     pub(super) fn asking(self) -> Self {
@@ -79,6 +81,15 @@ impl<'a> Sent<'a> {
 
     pub(super) fn durable(self, durable: Durability) -> Self {
         Self { durable, ..self }
+    }
+
+    pub(super) fn following(self, follows: bool) -> Self {
+        Self { follows, ..self }
+    }
+
+    /// Whether it has several keys, which may be in different places while their slot moves.
+    pub(super) fn is_of_many(&self) -> bool {
+        matches!(self.what, Carried::Script { keys, .. } if keys.len() > 1)
     }
 
     pub(super) fn knowing_run(self) -> Self {
@@ -121,10 +132,10 @@ impl<'a> Sent<'a> {
             Durability::Replicas(number, _) => (u64::from(number), "replicas"),
             Durability::Disk(_) => (1, "disks"),
         };
-        let waited = answers.next().ok_or_else(nothing)?.extract_error().map_err(Failed::of)?;
-        let acknowledged = match waited {
-            Value::Int(number) => u64::try_from(number).unwrap_or(0),
-            Value::Array(numbers) => match numbers.first() {
+        // Whatever is wrong with waiting, what was to be waited for is done.
+        let acknowledged = match answers.next() {
+            Some(Value::Int(number)) => u64::try_from(number).unwrap_or(0),
+            Some(Value::Array(numbers)) => match numbers.first() {
                 Some(Value::Int(number)) => u64::try_from(*number).unwrap_or(0),
                 _ => 0,
             },
