@@ -318,20 +318,24 @@ for_each_conformance_case!(table, ());
 #[macro_export]
 macro_rules! conformance {
     ($harness:expr) => {
-        $crate::for_each_conformance_case!($crate::conformance_tests, ($harness));
+        $crate::for_each_conformance_case!($crate::conformance_tests, ($harness, any()));
+    };
+    ($harness:expr, ignored) => {
+        $crate::for_each_conformance_case!($crate::conformance_tests, ($harness, all()));
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_tests {
-    (($harness:expr) $($group:ident { $($case:ident [$($need:ident),*],)* })*) => {
+    (($harness:expr, $ignored:meta) $($group:ident { $($case:ident [$($need:ident),*],)* })*) => {
         $(
             mod $group {
                 #[allow(unused_imports)]
                 use super::*;
                 $(
                     #[test]
+                    #[cfg_attr($ignored, ignore = "asked for by name, or with --include-ignored")]
                     fn $case() {
                         $crate::conformance::run(
                             $harness,

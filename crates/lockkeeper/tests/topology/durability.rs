@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Client, ErrorKind};
 
+use crate::cluster::Cluster;
 use crate::harness::{eyes, ms, skipped, tell, until};
 use crate::load::Load;
 use crate::sentinels::Watched;
@@ -121,6 +122,26 @@ async fn with_all_replicas_a_killed_master_makes_no_second_holder() {
 #[ignore = "takes minutes: cargo xtask faults"]
 async fn with_all_replicas_ten_killed_masters_make_no_second_holder() {
     masters_are_killed(10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_a_cluster_each_shard_waits_for_its_own_replica() {
+    if skipped("replicas of shards", Flavour::Redis) {
+        return;
+    }
+    let cluster = tokio::task::spawn_blocking(|| Cluster::start(Flavour::Redis)).await.unwrap();
+    let client = Client::connect(format!("{}?replicas=1&durable_within=300ms", cluster.url())).await.unwrap();
+    // Slots 5061 and 12182: the first and the third part.
+    for name in ["bar", "foo"] {
+        client.mutex(name).lock().await.unwrap().release().await.unwrap();
+    }
+    cluster.servers[3].freeze();
+    let error = client.mutex("bar").lock().wait(Duration::from_secs(5)).await.map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreplicated, "{error:?}");
+    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    client.mutex("foo").lock().await.expect("its replica is well").release().await.unwrap();
+    until("it is given back", || free(cluster.servers[0].port, "bar"));
+    cluster.servers[3].thaw();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

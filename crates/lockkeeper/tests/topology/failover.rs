@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockkeeper::Client;
+use lockkeeper::{Client, ErrorKind};
 
 use crate::cluster::Cluster;
 use crate::harness::{ms, skipped, tell, try_eyes};
@@ -131,6 +131,23 @@ async fn a_cluster_is_followed(flavour: Flavour, rounds: usize) {
     println!("first grant after a master was writable: {took:?}; nobody served of the others for {gaps:?}");
     assert!(took.iter().all(|took| *took < PROMISED), "{took:?}");
     assert!(gaps.iter().all(|gap| *gap < PROMISED), "{gaps:?}");
+}
+
+/// Names of the shards that are well can be locked by who comes only now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_can_connect_while_a_shard_is_down() {
+    if skipped("a shard is down", Flavour::Redis) {
+        return;
+    }
+    let mut cluster = tokio::task::spawn_blocking(|| Cluster::start(Flavour::Redis)).await.unwrap();
+    // Its replica first: nobody takes its place.
+    for server in [3, 0] {
+        cluster.servers[server].kill();
+    }
+    let client = Client::connect(cluster.url()).await.unwrap();
+    client.mutex("foo").lock().wait(Duration::from_secs(5)).await.unwrap().release().await.unwrap();
+    let error = client.mutex("bar").lock().wait(ms(500)).await.map(drop).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error:?}");
 }
 
 fn slot_of(cluster: &Cluster, key: &str) -> u16 {

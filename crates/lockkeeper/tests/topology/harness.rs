@@ -97,7 +97,10 @@ pub(crate) struct Secured(Held<TlsServer>);
 
 impl Secured {
     pub(crate) fn new() -> Self {
-        Self(Held::new("tls", Flavour::Redis, TlsServer::start))
+        match TlsServer::missing() {
+            Some(why) => Self(Held(Err(why))),
+            None => Self(Held::new("tls", Flavour::Redis, TlsServer::start)),
+        }
     }
 }
 

@@ -20,6 +20,12 @@ pub(crate) struct TlsServer {
 const PASSWORD: &str = "s@cret";
 
 impl TlsServer {
+    /// Why there can be no proofs here, if so.
+    pub(crate) fn missing() -> Option<String> {
+        let found = Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        (!found.is_ok_and(|status| status.success())).then(|| "openssl: it does not run; install it".to_owned())
+    }
+
     pub(crate) fn start() -> Self {
         static LAST: AtomicU32 = AtomicU32::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
@@ -80,7 +86,8 @@ fn make_proofs(folder: &Path) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_proofs_nobody_gets_in_and_no_secret_is_told() {
-    if crate::harness::skipped("TLS", Flavour::Redis) {
+    if let Some(why) = TlsServer::missing().or_else(|| Server::missing(Flavour::Redis)) {
+        lockkeeper::conformance::skip("TLS", &why);
         return;
     }
     let server = TlsServer::start();

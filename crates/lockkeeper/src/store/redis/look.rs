@@ -19,6 +19,7 @@ const PASSES: [(&str, &str); 3] = [("k", ""), ("q", "redisson_lock_queue:"), ("p
 
 impl RedisStore {
     pub(super) async fn look(&self, name: &Name) -> Result<Option<Snapshot>> {
+        self.admit(name, Kind::Mutex)?;
         let unit = millis(self.fair_unit);
         let (kind, left, mark, value, places, writers, reads, permits, ended): Told =
             parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| vec![unit.clone()]).await?)?;
@@ -121,7 +122,7 @@ impl RedisStore {
             let Some(name) = name else { continue };
             // A bare number that nobody marked is most likely something else: it is shown when asked for by name.
             let found = match self.look(&name).await {
-                Err(error) if error.kind() == ErrorKind::ForeignKey => None,
+                Err(error) if matches!(error.kind(), ErrorKind::ForeignKey | ErrorKind::InvalidName) => None,
                 found => found?,
             };
             page.found.extend(found.filter(|found| found.kind != Kind::CountingSemaphore));

@@ -1,6 +1,7 @@
 //! What is wrong with a server is told when connecting, in words, not when a lock is lost.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::Value;
 
@@ -10,6 +11,7 @@ use super::request::{Failed, Sent, Site};
 use super::{RedisStore, error, parsed, script};
 use crate::backend::{Finding, Ringer};
 use crate::error::{Error, ErrorKind, Result};
+use crate::runtime;
 
 /// The oldest server that has all we use.
 const OLDEST: (u32, u32) = (6, 2);
@@ -24,25 +26,38 @@ const RULE: &str =
 /// A clock that is further off than this is worth a warning: tokens lean on it between servers.
 const SKEW_MICROS: u64 = 5_000_000;
 
+/// How long one server may take to be looked at.
+const PATIENCE: Duration = Duration::from_secs(3);
+
 impl RedisStore {
     /// Looks at version, role, eviction, rights and clock of every server, all of them; what cannot be looked at is the error.
     pub(super) async fn self_test(&self) -> Result<Vec<Finding>> {
-        let mut found = Vec::new();
+        let (mut found, mut down) = (Vec::new(), Vec::new());
         let servers = self.transport.servers();
         for (tag, node) in &servers {
-            let of_this = self.test_server(tag, node).await?;
-            match node.address() {
-                Some(address) if servers.len() > 1 => {
-                    found.extend(of_this.into_iter().map(|finding| finding.at(&address.to_string())));
-                }
-                _ => found.extend(of_this),
+            let slow = || Err(Error::new(ErrorKind::Unavailable, format!("no answer within {PATIENCE:?}")));
+            let of_this = runtime::within(PATIENCE, Box::pin(self.test_server(tag, node))).await.unwrap_or_else(slow);
+            let at = node.address().filter(|_| servers.len() > 1).map(ToString::to_string);
+            match (of_this, at) {
+                (Ok(of_this), None) => found.extend(of_this),
+                (Ok(of_this), Some(at)) => found.extend(of_this.into_iter().map(|finding| finding.at(&at))),
+                // The names of the others can be locked.
+                (Err(error), Some(at)) if error.is_retryable() => down.push((error, at)),
+                (Err(error), _) => return Err(error),
             }
+        }
+        if let (true, Some((error, _))) = (found.is_empty(), down.first()) {
+            return Err(error.clone());
         }
         // Waiting is by push: the right to listen is one that no script can try.
         match self.transport.listen("redisson_lock__channel:{lockkeeper:selftest}".to_owned(), Ringer::default()).await {
             Err(error) if error.kind() == ErrorKind::Denied => found.push(lacking(&[error.to_string()])),
+            Err(error) if !down.is_empty() && error.is_retryable() => {}
             listening => drop(listening?),
         }
+        found.extend(
+            down.iter().map(|(error, at)| Finding::doubtful("server", format!("cannot be looked at now: {error}")).at(at)),
+        );
         Ok(found)
     }
 
