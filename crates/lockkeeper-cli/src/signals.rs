@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::sync::OnceLock;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
@@ -51,10 +51,10 @@ impl Signals {
         }
     }
 
-    /// Forgets a signal that we sent to ourselves.
-    pub(crate) fn forget(&mut self, sent: Signal) {
-        for (_, stream) in self.0.iter_mut().filter(|(signal, _)| *signal == sent) {
-            while let Poll::Ready(Some(())) = stream.poll_recv(&mut Context::from_waker(Waker::noop())) {}
+    /// Waits for a signal that we sent to ourselves, so that it is not taken for somebody else's later.
+    pub(crate) async fn came(&mut self, sent: Signal) {
+        if let Some((_, stream)) = self.0.iter_mut().find(|(signal, _)| *signal == sent) {
+            stream.recv().await;
         }
     }
 }

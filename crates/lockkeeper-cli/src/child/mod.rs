@@ -14,12 +14,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::{
-    Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, test_kill_process_group, waitpid,
+    Pid, Signal, WaitOptions, WaitStatus, getpgrp, getpid, kill_process, kill_process_group, test_kill_process_group, waitpid,
 };
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep_until};
 
-use foreground::Terminal;
+use foreground::{Lender, Terminal};
 use guard::Guard;
 
 use crate::signals::Signals;
@@ -50,7 +50,9 @@ impl Child {
     pub(crate) fn start(mut command: Command, alive: Option<OwnedFd>) -> io::Result<Self> {
         let changes = unix::signal(SignalKind::child())?;
         let guard = Guard::start()?;
-        let mut shim = shim::around(&mut command);
+        let lender = Lender::open(getpgrp());
+        let at_once = lender.is_some() && foreground::is_lent_at_once();
+        let mut shim = shim::around(&mut command, at_once);
         // For this child only: the flag is set again by closing our copy.
         if let Some(alive) = &alive {
             rustix::io::fcntl_setfd(alive, rustix::io::FdFlags::empty())?;
@@ -59,7 +61,10 @@ impl Child {
         drop(alive);
         let pid = Pid::from_child(&started?);
         guard.watch(pid);
-        let terminal = Terminal::lend(pid);
+        let mut terminal = lender.map(|lender| lender.to(pid));
+        if let Some(terminal) = terminal.as_mut().filter(|_| at_once) {
+            terminal.lend_on_demand();
+        }
         Ok(Self { pid, changes, terminal, _guard: guard, stopping: false })
     }
 
@@ -115,24 +120,25 @@ impl Child {
     }
 
     /// The command stopped. If it wants the terminal that is ours, it gets it; if the user stopped it, we stop too, so that the shell sees
-    /// it. Whether we did, and are continued now.
-    pub(crate) fn stopped(&mut self, signal: i32) -> bool {
+    /// it.
+    pub(crate) async fn stopped(&mut self, signal: i32, signals: &mut Signals) {
         let wants_terminal = [Signal::TTIN, Signal::TTOU].iter().any(|wants| wants.as_raw() == signal);
         if wants_terminal && self.terminal.as_mut().is_some_and(Terminal::lend_on_demand) {
             self.send(Signal::CONT);
-            return false;
+            return;
         }
         let lent = self.terminal.as_ref().is_some_and(Terminal::is_lent);
         // Stopped by somebody else, who will wake it again: we keep the lock meanwhile.
         if !lent && !self.stopping {
-            return false;
+            return;
         }
         if let Some(terminal) = self.terminal.as_ref().filter(|_| lent) {
             terminal.take_back();
             foreground::tell_our_group(Signal::TSTP);
+            // We are of that group. If it came after our own stop, we would stop the command again as soon as we go on.
+            signals.came(Signal::TSTP).await;
         }
         stop_ourselves();
-        true
     }
 
     /// Ends the whole group: TERM, and KILL to what is there after `grace`. Signals are passed on meanwhile.

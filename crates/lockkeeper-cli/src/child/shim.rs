@@ -9,18 +9,24 @@ use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Signal, getpgid, getpgrp, getpid, getppid, set_parent_process_death_signal};
 
+use super::foreground::Lender;
 use super::{guard, ourselves};
 use crate::exit::{Code, Failure};
 
 /// The first argument that asks for this, and not for a verb.
 const EXEC: &str = "__exec";
 
-/// `command`, started through the shim.
-pub(super) fn around(command: &mut Command) -> Command {
+/// What the command's group does with the terminal before it runs.
+const TAKES_TERMINAL: &str = "takes-terminal";
+const LEAVES_TERMINAL: &str = "leaves-terminal";
+
+/// `command`, started through the shim; with the terminal from its first moment if `lent`.
+pub(super) fn around(command: &mut Command, lent: bool) -> Command {
     let mut shim = ourselves();
-    shim.arg0("lockkeeper").arg(EXEC).arg(getpid().to_string()).arg(command.get_program()).args(command.get_args());
+    let terminal = if lent { TAKES_TERMINAL } else { LEAVES_TERMINAL };
+    shim.arg0("lockkeeper").arg(EXEC).arg(getpid().to_string()).arg(terminal).arg(command.get_program()).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => shim.env(name, value),
@@ -39,17 +45,22 @@ pub(crate) fn shim(mut words: impl Iterator<Item = OsString>) -> Option<u8> {
     if verb != EXEC {
         return None;
     }
-    let (Some(runner), Some(program)) = (words.next(), words.next()) else { return Some(Code::Usage as u8) };
-    Some(become_command(&runner, &program, words).show())
+    let (Some(runner), Some(terminal), Some(program)) = (words.next(), words.next(), words.next()) else {
+        return Some(Code::Usage as u8);
+    };
+    Some(become_command(&runner, terminal == TAKES_TERMINAL, &program, words).show())
 }
 
-fn become_command(runner: &OsStr, program: &OsStr, arguments: impl Iterator<Item = OsString>) -> Failure {
+fn become_command(runner: &OsStr, takes_terminal: bool, program: &OsStr, arguments: impl Iterator<Item = OsString>) -> Failure {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return Failure::new(Code::Internal, format!("the kernel sets no parent-death signal: {error}"));
     }
     // It may have died before that.
-    if getppid().is_none_or(|parent| runner != OsStr::new(&parent.to_string())) {
+    let Some(parent) = getppid().filter(|parent| runner == OsStr::new(&parent.to_string())) else {
         return Failure::new(Code::Internal, "the runner was killed; the command was not started");
+    };
+    if takes_terminal && let Some(lender) = getpgid(Some(parent)).ok().and_then(Lender::open) {
+        lender.to(getpgrp()).lend_on_demand();
     }
     let error = Command::new(program).args(arguments).exec();
     let program = program.display();

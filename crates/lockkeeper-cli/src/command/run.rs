@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use lockkeeper::backend::Claim;
 use lockkeeper::{Client, ErrorKind};
-use rustix::process::Signal;
 use tokio::time::sleep_until;
 
 use super::internal;
@@ -207,10 +206,7 @@ async fn supervise(
             biased;
             change = child.changed() => match change {
                 Ok(Change::Ended(status)) => return Ok(of_child(status)),
-                Ok(Change::Stopped(signal)) => if child.stopped(signal) {
-                    // The stop that we sent to our own group, to be seen by the shell.
-                    signals.forget(Signal::TSTP);
-                },
+                Ok(Change::Stopped(signal)) => child.stopped(signal, signals).await,
                 Err(error) => return Err(internal("the command cannot be waited for", &error)),
             },
             reason = &mut lost => {

@@ -176,16 +176,15 @@ fn a_stopped_command_is_not_our_stop_and_the_lock_is_kept() {
 #[test]
 fn on_sqlite_a_killed_holder_is_noticed_within_100_ms() {
     on_sqlite("on_sqlite_a_killed_holder_is_noticed_within_100_ms", |url| {
+        let client = Client::connect(url).expect("a store");
         let mut took: Vec<Duration> = (0..5)
             .map(|_| {
-                let mut running = running(url, &[]);
-                let mut waiter = run(["-S", url, "-w", "60", "job", "echo", "mine"])
+                let mut running = running(url, &["--fair"]);
+                let mut waiter = run(["-S", url, "--fair", "-w", "60", "job", "echo", "mine"])
                     .stdout(Stdio::piped())
                     .spawn()
                     .expect("the binary starts");
-                // Long enough to have asked, and short against the lease.
-                let asked = Instant::now();
-                until("it waits", || asked.elapsed() > Duration::from_millis(200));
+                until("it waits", || client.inspect("job").expect("a store").is_some_and(|seen| seen.queue.len() == 1));
                 running.runner.kill().expect("it runs");
                 let _ = kill_process_group(running.shell, Signal::KILL);
                 let began = Instant::now();

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
+use std::sync::Once;
 
 use rustix::process::Pid;
 
@@ -15,7 +16,22 @@ pub(crate) fn run<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Comman
     command
 }
 
+/// No test waits for a process for ever: after this all of them end, and those who hang are named by their silence.
+const LIMIT: Duration = Duration::from_secs(600);
+
+fn limit_the_time() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::thread::spawn(|| {
+            std::thread::sleep(LIMIT);
+            eprintln!("the tests of the command line did not end within {LIMIT:?}");
+            std::process::abort();
+        });
+    });
+}
+
 pub(crate) fn lockkeeper<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
+    limit_the_time();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args(words).stdin(Stdio::null()).env("LOCKKEEPER_STORE", "memory:");
     for variable in ["LOCKKEEPER_NAME", "LOCKKEEPER_TOKEN", "LOCKKEEPER_OWNER", "LOCKKEEPER_AROUND", "NO_COLOR"] {

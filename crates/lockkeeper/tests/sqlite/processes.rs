@@ -60,6 +60,13 @@ fn without_a_lock_updates_are_lost() {
     assert!(lost, "the additions are too good to show a lost one");
 }
 
+/// The same for a store that looks and writes in two steps: the count catches it.
+#[test]
+fn a_store_that_looks_before_it_writes_loses_updates() {
+    let lost = (0..10).any(|_| count("naive", 100) < PROCESSES * 100);
+    assert!(lost, "the broken store was not caught");
+}
+
 #[test]
 fn eight_contenders_share_a_fair_mutex_within_a_tenth() {
     let folder = Folder::new();

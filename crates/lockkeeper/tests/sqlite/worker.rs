@@ -90,6 +90,29 @@ async fn increment(file: &Path) {
     set_number(file, number + 1);
 }
 
+/// A lock in SQLite as it is often written: is there a row? If not, write one.
+struct Naive(rusqlite::Connection);
+
+impl Naive {
+    fn open(beside: &Path) -> Self {
+        let connection = rusqlite::Connection::open(beside.with_extension("naive")).expect("a file");
+        connection.busy_timeout(Duration::from_secs(30)).expect("a timeout");
+        connection.execute_batch("PRAGMA synchronous = OFF; CREATE TABLE IF NOT EXISTS held (one)").expect("a table");
+        Self(connection)
+    }
+
+    async fn lock(&self) {
+        while self.0.query_row("SELECT count(*) FROM held", [], |row| row.get::<_, u32>(0)).expect("a number") > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.0.execute("INSERT INTO held VALUES (1)", []).expect("written");
+    }
+
+    fn unlock(&self) {
+        self.0.execute("DELETE FROM held", []).expect("written");
+    }
+}
+
 /// Not a test by itself: without a role it has nothing to do.
 #[test]
 fn a_process_of_its_own() {
@@ -134,6 +157,12 @@ async fn act(role: &str, url: &str) {
                         let guard = client.semaphore("c", 1).acquire().await.expect("a permit");
                         increment(file).await;
                         guard.release().await.expect("released");
+                    }
+                    "naive" => {
+                        let naive = Naive::open(file);
+                        naive.lock().await;
+                        increment(file).await;
+                        naive.unlock();
                     }
                     _ => increment(file).await,
                 }

@@ -241,3 +241,61 @@ impl From<LifeId> for String {
         life.to_string()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::super::config::Config;
+    use super::*;
+
+    fn life(number: u32) -> LifeId {
+        LifeId { instance: Instance(u128::from(number) + 1), generation: 1 }
+    }
+
+    fn with_place(name: &str, test: impl FnOnce(&Place)) {
+        let folder = std::env::temp_dir().join(format!("lockkeeper-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let place = Place::open(&Config::file(folder.join("locks.db"))).unwrap();
+        place.make().unwrap();
+        test(&place);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_sweep_removes_the_dead_and_nobody_who_begins() {
+        with_place("sweep", |place| {
+            let over = AtomicBool::new(false);
+            std::thread::scope(|threads| {
+                for _ in 0..2 {
+                    threads.spawn(|| {
+                        while !over.load(Ordering::Relaxed) {
+                            sweep(place);
+                        }
+                    });
+                }
+                let swept = (0..1_000).find(|number| {
+                    let pipe = begin(place, life(*number)).unwrap();
+                    let found = sign(place, &life(*number).to_string());
+                    drop(pipe);
+                    matches!(found, Sign::Dead)
+                });
+                over.store(true, Ordering::Relaxed);
+                assert_eq!(swept, None, "taken for a dead one's");
+            });
+            sweep(place);
+            assert_eq!(std::fs::read_dir(place.live()).unwrap().count(), 0, "the dead are removed");
+        });
+    }
+
+    /// The negative control: one that has its name before it is open is what a sweep takes away.
+    #[test]
+    fn a_sweep_removes_what_has_its_name_too_early() {
+        with_place("early", |place| {
+            let path = place.live().join(life(0).to_string());
+            rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+            sweep(place);
+            assert!(!path.exists());
+        });
+    }
+}
