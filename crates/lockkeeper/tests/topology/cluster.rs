@@ -23,7 +23,7 @@ impl Cluster {
                 tell::<()>(eyes, &format!("CLUSTER ADDSLOTSRANGE {first} {last}")).unwrap();
             }
         });
-        let buses: Vec<u16> = cluster.servers.iter().map(|server| bus_of(server)).collect();
+        let buses: Vec<u16> = cluster.servers.iter().map(bus_of).collect();
         cluster.each(|index, eyes| {
             for (other, server) in cluster.servers.iter().enumerate().filter(|(other, _)| *other != index) {
                 tell::<()>(eyes, &format!("CLUSTER MEET 127.0.0.1 {} {}", server.port, buses[other])).unwrap();

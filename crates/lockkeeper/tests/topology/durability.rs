@@ -1,5 +1,6 @@
 //! A grant that replicas or the disk must have counts only when they have it; else it is refused, undone, and told.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -89,7 +90,7 @@ async fn masters_are_killed(rounds: usize) {
         Client::builder().lease(ms(1_500)).connect(format!("{}?replicas=2&durable_within=300ms", watched.url(0))).await.unwrap();
     let names: Vec<String> = (0..4).map(|number| format!("m{number}")).collect();
     let load = Load::start(&client, &names, 2);
-    let other = Load::beside(load.seen.clone(), &second, &names, 2, ms(100));
+    let other = Load::beside(Arc::clone(&load.seen), &second, &names, 2, ms(100));
     for _ in 0..rounds {
         tokio::time::sleep(ms(500)).await;
         let master = watched.master().expect("a master");
@@ -107,7 +108,7 @@ async fn masters_are_killed(rounds: usize) {
             tokio::time::sleep(ms(10)).await;
         }
     }
-    let seen = load.seen.clone();
+    let seen = Arc::clone(&load.seen);
     load.end().await;
     other.end().await;
     assert_eq!(seen.doubles.load(Ordering::SeqCst), 0, "two held it");

@@ -8,13 +8,38 @@ use crate::cluster::Cluster;
 use crate::harness::{ms, skipped, tell, try_eyes};
 use crate::load::Load;
 use crate::sentinels::{MASTER, Watched};
-use crate::server::Flavour;
+use crate::server::{Flavour, Server};
 
 /// From a new master that can be written to, to the first grant.
 const PROMISED: Duration = Duration::from_secs(1);
 
 /// Before a failover no new master can be there: what is granted so soon was granted by the old one.
 const SOONEST: Duration = ms(300);
+
+/// What becomes of a master.
+#[derive(Clone, Copy)]
+enum End {
+    Killed,
+    /// It keeps its connections and answers nothing.
+    Frozen,
+}
+
+impl End {
+    fn of(self, server: &mut Server) {
+        match self {
+            Self::Killed => server.kill(),
+            Self::Frozen => server.freeze(),
+        }
+    }
+
+    fn within(self) -> Duration {
+        match self {
+            Self::Killed => PROMISED,
+            // Those who asked the silent one wait for the command timeout.
+            Self::Frozen => Duration::from_secs(4),
+        }
+    }
+}
 
 /// When one of these first takes a write of a key, and whoever has to name it does so.
 async fn writable(ports: Vec<u16>, key: String, named: impl Fn(u16) -> bool + Send + 'static) -> Instant {
@@ -46,7 +71,7 @@ async fn first_grant(load: &Load, since: Instant, writable: Instant, of: impl Fn
     }
 }
 
-async fn sentinels_are_followed(rounds: usize) {
+async fn sentinels_are_followed(end: End, rounds: usize) {
     if skipped("sentinels", Flavour::Redis) {
         return;
     }
@@ -61,7 +86,7 @@ async fn sentinels_are_followed(rounds: usize) {
         let others =
             watched.servers.iter().enumerate().filter(|(index, _)| *index != master).map(|(_, server)| server.port).collect();
         let killed = Instant::now();
-        watched.servers[master].kill();
+        end.of(&mut watched.servers[master]);
         let sentinels: Vec<u16> = watched.sentinels.iter().map(|sentinel| sentinel.port).collect();
         let named = move |port: u16| {
             let names =
@@ -71,7 +96,13 @@ async fn sentinels_are_followed(rounds: usize) {
         let writable = writable(others, "probe".to_owned(), named).await;
         took.push(first_grant(&load, killed + SOONEST, writable, |_| true).await);
         watched = tokio::task::spawn_blocking(move || {
-            watched.bring_back(master);
+            match end {
+                End::Killed => watched.bring_back(master),
+                End::Frozen => {
+                    watched.servers[master].thaw();
+                    watched.settle();
+                }
+            }
             watched
         })
         .await
@@ -79,21 +110,21 @@ async fn sentinels_are_followed(rounds: usize) {
     }
     load.end().await;
     println!("first grant after a master was writable: {took:?}");
-    assert!(took.iter().all(|took| *took < PROMISED), "{took:?}");
+    assert!(took.iter().all(|took| *took < end.within()), "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_master_killed_under_load_is_replaced_within_a_second_of_the_new_one() {
-    sentinels_are_followed(2).await;
+    sentinels_are_followed(End::Killed, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: cargo xtask faults"]
 async fn twenty_masters_killed_under_load_are_replaced_within_a_second_of_the_new_one() {
-    sentinels_are_followed(20).await;
+    sentinels_are_followed(End::Killed, 20).await;
 }
 
-async fn a_cluster_is_followed(flavour: Flavour, rounds: usize) {
+async fn a_cluster_is_followed(flavour: Flavour, end: End, rounds: usize) {
     if skipped("cluster", flavour) {
         return;
     }
@@ -115,12 +146,15 @@ async fn a_cluster_is_followed(flavour: Flavour, rounds: usize) {
         let others =
             cluster.servers.iter().enumerate().filter(|(index, _)| *index != master).map(|(_, server)| server.port).collect();
         let killed = Instant::now();
-        cluster.servers[master].kill();
+        end.of(&mut cluster.servers[master]);
         let writable = writable(others, format!("{{{tag}}}:probe"), |_| true).await;
         took.push(first_grant(&load, killed + SOONEST, writable, |name| hit.iter().any(|hit| hit == name)).await);
         gaps.push(load.seen.longest_gap(killed, Instant::now(), |name| hit.iter().all(|hit| hit != name)));
         cluster = tokio::task::spawn_blocking(move || {
-            cluster.servers[master].start_again();
+            match end {
+                End::Killed => cluster.servers[master].start_again(),
+                End::Frozen => cluster.servers[master].thaw(),
+            }
             cluster.settle();
             cluster
         })
@@ -129,7 +163,7 @@ async fn a_cluster_is_followed(flavour: Flavour, rounds: usize) {
     }
     load.end().await;
     println!("first grant after a master was writable: {took:?}; nobody served of the others for {gaps:?}");
-    assert!(took.iter().all(|took| *took < PROMISED), "{took:?}");
+    assert!(took.iter().all(|took| *took < end.within()), "{took:?}");
     assert!(gaps.iter().all(|gap| *gap < PROMISED), "{gaps:?}");
 }
 
@@ -160,17 +194,24 @@ fn cluster_serves(cluster: &Cluster, server: usize, slot: u16) -> bool {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shard_killed_under_load_comes_back_and_the_others_keep_serving() {
-    a_cluster_is_followed(Flavour::Redis, 2).await;
+    a_cluster_is_followed(Flavour::Redis, End::Killed, 2).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: cargo xtask faults"]
 async fn twenty_shards_killed_under_load_come_back_and_the_others_keep_serving() {
-    a_cluster_is_followed(Flavour::Redis, 20).await;
+    a_cluster_is_followed(Flavour::Redis, End::Killed, 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes minutes: cargo xtask faults"]
 async fn shards_of_valkey_killed_under_load_come_back_and_the_others_keep_serving() {
-    a_cluster_is_followed(Flavour::Valkey, 6).await;
+    a_cluster_is_followed(Flavour::Valkey, End::Killed, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: cargo xtask faults"]
+async fn masters_that_fall_silent_under_load_are_replaced() {
+    sentinels_are_followed(End::Frozen, 3).await;
+    a_cluster_is_followed(Flavour::Redis, End::Frozen, 3).await;
 }

@@ -87,7 +87,7 @@ impl Load {
         self.stop.store(true, Ordering::SeqCst);
         let ended = async {
             while let Some(done) = self.tasks.join_next().await {
-                done.expect("a task failed")
+                done.expect("a task failed");
             }
         };
         tokio::time::timeout(WAIT + BEYOND, ended).await.expect("a call hangs");

@@ -2,8 +2,8 @@
 //! of its own; the link between them is taken down. The test itself reaches both, as clients on either side do.
 
 use std::process::{Child, Command, Stdio};
-use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lockkeeper::Client;
@@ -202,8 +202,8 @@ fn parted(test: &str, options: &str) -> Option<usize> {
     };
     let (ours, theirs) = (connect(0), connect(1));
     let (here, there) = executor.block_on(async {
-        let here = Load::beside(std::sync::Arc::default(), &ours, &names, 1, ms(600));
-        let there = Load::beside(here.seen.clone(), &theirs, &names, 1, ms(600));
+        let here = Load::beside(Arc::default(), &ours, &names, 1, ms(600));
+        let there = Load::beside(Arc::clone(&here.seen), &theirs, &names, 1, ms(600));
         (here, there)
     });
     std::thread::sleep(ms(1_200));

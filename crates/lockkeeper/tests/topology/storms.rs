@@ -45,7 +45,7 @@ impl Counting {
         let mut all = Vec::new();
         let ended = async {
             while let Some(done) = self.tasks.join_next().await {
-                all.push(done.expect("a task failed"))
+                all.push(done.expect("a task failed"));
             }
         };
         tokio::time::timeout(COMMAND_TIMEOUT * 3, ended).await.expect("a call hangs");

@@ -144,7 +144,9 @@ impl Cluster {
         let mut node = self.serving(slot).await.map_err(Failed::Unsent)?;
         let (mut asking, mut waited) = (false, 0);
         for _ in 0..REDIRECTIONS {
+            let mut unanswered = Unanswered(Some(self));
             let answer = if asking { node.send(&sent.asking()).await } else { node.send(sent).await };
+            unanswered.0 = None;
             let error = match answer {
                 Err(Failed::Refused(error)) => error,
                 Err(failed) => {
@@ -315,6 +317,17 @@ impl Cluster {
         let at = state.slots.get(usize::from(slot)).copied().flatten();
         if let Some(node) = at.and_then(|at| state.nodes.get(state.masters.get(usize::from(at))?)) {
             node.forget();
+        }
+    }
+}
+
+/// A request under way. Given up by its sender it may have gone to a server that says nothing any more, and has a successor.
+struct Unanswered<'a>(Option<&'a Cluster>);
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(cluster) = self.0 {
+            cluster.refresh_later();
         }
     }
 }

@@ -15,7 +15,7 @@ const DENIED_IN_A_SCRIPT: [&str; 2] = ["ACL failure in script", "The user execut
 const HALF_MOVED: [&str; 2] =
     ["Script attempted to access a non local key in a cluster node", "Attempted to access a non local key in a cluster node"];
 
-/// Whether a script met a key that is elsewhere. Our scripts touch what may be elsewhere before they write.
+/// Whether a script met a key that is elsewhere. Those of ours that count look at what may be elsewhere before they write; the others may be repeated.
 pub(super) fn is_half_moved(error: &RedisError) -> bool {
     error.code().is_some_and(|code| says_half_moved(meant(&format!("{code} {}", error.detail().unwrap_or_default()))))
 }
