@@ -26,6 +26,7 @@ const STEPS: [Step; 9] = [
             Run::cargo(&[&check[..], &["--features", "redis"]].concat()),
             Run::cargo(&[&check[..], &["--features", "redis-tls"]].concat()),
             Run::cargo(&[&check[..], &["--features", "sqlite"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "config"]].concat()),
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
     }),
