@@ -64,7 +64,7 @@ fn the_contract_holds_among_eight_processes() {
             Command::new("timeout")
                 .args(["--kill-after=5", "240"])
                 .arg(std::env::current_exe().expect("this program"))
-                .args(["contract::", "--test-threads=4"])
+                .args(["contract::", "--test-threads=6"])
                 .args(["--skip", "any_text_is_a_name", "--skip", "shows_who_is_behind_an_owner"])
                 .env(SHARED, folder.file())
                 .stdin(Stdio::null())
