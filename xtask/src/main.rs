@@ -1,8 +1,9 @@
-//! The project's chores: `cargo xtask setup | test | interop | bench | help`. Needs nothing but cargo.
+//! The project's chores: `cargo xtask setup | test | interop | faults | bench | help`. Needs nothing but cargo.
 #![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
 
 mod apt;
 mod bench;
+mod faults;
 mod interop;
 mod servers;
 mod setup;
@@ -16,6 +17,7 @@ cargo xtask setup           look for what the tests need, and install what is mi
 cargo xtask test            everything that must hold before a change goes in
 cargo xtask test STEP...    only these steps
 cargo xtask interop [TEST]  the tests beside the real Redisson, with what they need; arguments go to them
+cargo xtask faults [TEST]   masters killed, networks parted and slots moved again and again, about half an hour; arguments go to the tests
 cargo xtask bench [ARG]...  the benchmarks; arguments go to them
 cargo xtask help            this
 
@@ -30,12 +32,13 @@ fn main() -> ExitCode {
         "setup" => setup::run(),
         "test" => test::run(rest),
         "interop" => interop::run(rest),
+        "faults" => faults::run(rest),
         "bench" => bench::run(rest),
         "help" | "--help" | "-h" => {
             println!("{HELP}\n\nSteps of the test: {}", test::names());
             Ok(())
         }
-        _ => Err(format!("there is no verb {verb}; there are setup, test, interop, bench, help")),
+        _ => Err(format!("there is no verb {verb}; there are setup, test, interop, faults, bench, help")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

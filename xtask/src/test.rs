@@ -24,7 +24,9 @@ const STEPS: [Step; 9] = [
         all(&[
             Run::cargo(&check),
             Run::cargo(&[&check[..], &["--features", "redis"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "redis-tls"]].concat()),
             Run::cargo(&[&check[..], &["--features", "sqlite"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "config"]].concat()),
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
     }),
@@ -92,16 +94,21 @@ fn intruder<'a>(tree: &str, forbidden: &[&'a str]) -> Option<&'a str> {
 
 /// All tests; they are told where the servers are that are not on the PATH, and the drivers of Redisson.
 fn tests() -> Result<Outcome, String> {
-    let mut test = Run::cargo(&["test", "--workspace", "--all-features"]).within(LIMIT);
+    let mut test = knowing_servers(Run::cargo(&["test", "--workspace", "--all-features"]).within(LIMIT));
+    if let Some(place) = interop::find_drivers() {
+        test = test.with(interop::VARIABLE, place.display().to_string());
+    }
+    all(&[test])
+}
+
+/// The same, told where the servers are that are not on the PATH.
+pub(crate) fn knowing_servers(mut test: Run) -> Run {
     for server in &SERVERS {
         if let Some(file) = server.find() {
             test = test.with(server.variable, file.display().to_string());
         }
     }
-    if let Some(place) = interop::find_drivers() {
-        test = test.with(interop::VARIABLE, place.display().to_string());
-    }
-    all(&[test])
+    test
 }
 
 fn deny() -> Result<Outcome, String> {

@@ -14,7 +14,7 @@ const VARIABLE: &str = "LOCKKEEPER_STORE";
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StoreOption {
-    /// The store: sqlite:FILE on this machine, redis://HOST across machines [default: $LOCKKEEPER_STORE, else the config file's, else
+    /// The store: sqlite:FILE on this machine, redis://HOST across machines, config:FILE for what a file names [default: $LOCKKEEPER_STORE, else the config file's, else
     /// sqlite: in your state directory]
     #[arg(short = 'S', long, value_name = "URL")]
     store: Option<String>,
@@ -37,10 +37,10 @@ impl StoreOption {
             let url = url.map_err(|_| Failure::new(Code::Usage, format!("{VARIABLE} is not UTF-8; set it to a store URL")))?;
             return Ok(Chosen { url, by: format!("${VARIABLE}") });
         }
-        if let Some((config, file)) = config::read()?
-            && let Some(url) = config.store
-        {
-            return Ok(Chosen { url, by: file.display().to_string() });
+        if let Some(file) = config::find()? {
+            let by = file.display().to_string();
+            let unnamed = || Failure::new(Code::Usage, format!("the config file {by}: its name is not UTF-8"));
+            return Ok(Chosen { url: format!("config:{}", file.to_str().ok_or_else(unnamed)?), by });
         }
         Ok(Chosen { url: DEFAULT.to_owned(), by: "nobody, so it is the default".to_owned() })
     }

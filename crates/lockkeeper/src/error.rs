@@ -81,6 +81,13 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Whether a request that failed so may have taken something, or may still: it has to be given back.
+    pub(crate) const fn may_have_taken(&self) -> bool {
+        matches!(self.kind, ErrorKind::Indeterminate | ErrorKind::Protocol | ErrorKind::Unreplicated)
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -62,7 +62,7 @@ fn a_wrong_config_file_is_64_and_one_line() {
     for (text, says) in [
         ("stroe = \"memory:\"\n", "did you mean store?"),
         ("store = \n", "line 1 is not TOML"),
-        ("store = 3\n", "is not a text"),
+        ("store = [3]\n", "is not a text"),
         ("store = \"nowhere\"\n", "is not a store URL"),
     ] {
         let file = directory.file("wrong.toml", text, 0o600);

@@ -37,6 +37,8 @@ pub struct Capabilities {
     pub hand_over: bool,
     /// Several names in one step.
     pub acquire_all: bool,
+    /// Any text can be a name; else some are refused as [`ErrorKind::InvalidName`].
+    pub any_name: bool,
     /// Waiters are woken; else they ask again by themselves.
     pub push: bool,
     /// What keeps a hold alive.

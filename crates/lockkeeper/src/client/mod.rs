@@ -1,6 +1,8 @@
 //! The façade: a store by its URL, and the synchronizers on it.
 
 mod builder;
+#[cfg(feature = "config")]
+mod config;
 mod inspect;
 mod url;
 

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+#[cfg(feature = "config")]
+use super::config;
 use crate::backend::{Backend, Finding, Voter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Quorum;
@@ -21,7 +23,7 @@ pub(super) enum Target {
     /// In this process: private, or shared under a name.
     Memory(Option<String>),
     #[cfg(feature = "redis")]
-    Redis(RedisConfig),
+    Redis(Box<RedisConfig>),
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     Sqlite(SqliteConfig),
     /// A majority of several.
@@ -29,53 +31,75 @@ pub(super) enum Target {
 }
 
 /// The schemes that exist, and the feature each needs.
-const SCHEMES: [(&str, Option<&str>); 5] =
-    [("memory", None), ("redis", Some("redis")), ("redis+unix", Some("redis")), ("sqlite", Some("sqlite")), ("redlock", None)];
+const SCHEMES: [(&str, Option<&str>); 11] = [
+    ("memory", None),
+    ("sqlite", Some("sqlite")),
+    ("redis", Some("redis")),
+    ("rediss", Some("redis-tls")),
+    ("redis+unix", Some("redis")),
+    ("redis+sentinel", Some("redis")),
+    ("rediss+sentinel", Some("redis-tls")),
+    ("redis+cluster", Some("redis")),
+    ("rediss+cluster", Some("redis-tls")),
+    ("redlock", None),
+    ("config", Some("config")),
+];
 
-/// Understands a URL, without touching anything.
+/// Understands a URL, without touching anything but the file that a `config:` names.
 pub(super) fn parse(url: &str) -> Result<Target> {
-    let config = |message: String| Err(Error::new(ErrorKind::Config, message));
+    let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
     let Some((scheme, rest)) = url.split_once(':') else {
-        return config(format!("{} is not a store URL; for example memory: or redis://127.0.0.1:6379", shown(url)));
+        return refused(format!("{} is not a store URL; for example memory: or redis://127.0.0.1:6379", shown(url)));
     };
     match scheme {
         "memory" if rest.is_empty() => Ok(Target::Memory(None)),
         "memory" if !rest.starts_with('/') => Ok(Target::Memory(Some(rest.to_owned()))),
-        "memory" => config("a memory store has no address; write memory: or memory:NAME".to_owned()),
+        "memory" => refused("a memory store has no address; write memory: or memory:NAME".to_owned()),
         #[cfg(feature = "redis")]
-        "redis" | "redis+unix" => RedisConfig::parse(url).map(Target::Redis),
+        "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" => {
+            RedisConfig::parse(url).map(|config| Target::Redis(Box::new(config)))
+        }
+        #[cfg(feature = "redis-tls")]
+        "rediss" | "rediss+sentinel" | "rediss+cluster" => RedisConfig::parse(url).map(|config| Target::Redis(Box::new(config))),
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
         "sqlite" => SqliteConfig::parse(url).map(Target::Sqlite),
         #[cfg(all(feature = "sqlite", not(target_os = "linux")))]
-        "sqlite" => config("sqlite: needs the boot clock of Linux; choose another store on this machine".to_owned()),
+        "sqlite" => refused("sqlite: needs the boot clock of Linux; choose another store on this machine".to_owned()),
         "redlock" => red_lock(rest),
+        #[cfg(feature = "config")]
+        "config" => {
+            let in_file = |error: Error| Error::new(error.kind(), format!("the config file {rest}: {error}"));
+            config::store_of(rest.as_ref()).and_then(|url| parse(&url).map_err(in_file))
+        }
         _ => match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((_, Some(feature))) => {
-                config(format!("{scheme}: needs the feature `{feature}` of lockkeeper; add features = [\"{feature}\"]"))
+                refused(format!("{scheme}: needs the feature `{feature}` of lockkeeper; add features = [\"{feature}\"]"))
             }
-            _ => config(format!("no store has the scheme {scheme}:; there are {}", known())),
+            _ => refused(format!("no store has the scheme {scheme}:; there are {}", known())),
         },
     }
 }
 
 /// Understands what follows `redlock:`: options and the URLs of the servers, separated by commas.
 fn red_lock(items: &str) -> Result<Target> {
-    let config = |message: String| Err(Error::new(ErrorKind::Config, message));
+    let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
     let (mut members, mut max_lease, mut admit_new) = (Vec::new(), Quorum::MAX_LEASE, false);
     for item in items.split(',') {
         match item.split_once(['=', ':']) {
             Some(("admit", "new")) => admit_new = true,
             Some(("max-lease", value)) => match value.strip_suffix('s').and_then(|seconds| seconds.parse().ok()) {
                 Some(seconds) => max_lease = Duration::from_secs(seconds),
-                None => return config("max-lease is in whole seconds; for example max-lease=60s".to_owned()),
+                None => return refused("max-lease is in whole seconds; for example max-lease=60s".to_owned()),
             },
-            Some(("redlock", _)) => return config("a redlock: cannot be a server of another".to_owned()),
+            Some((scheme @ ("redlock" | "config"), _)) => {
+                return refused(format!("a {scheme}: cannot be a server of a redlock:"));
+            }
             Some((scheme, _)) if SCHEMES.iter().any(|(known, _)| *known == scheme) => match parse(item)? {
-                Target::Memory(None) => return config("a server of a redlock: needs a name; write memory:NAME".to_owned()),
+                Target::Memory(None) => return refused("a server of a redlock: needs a name; write memory:NAME".to_owned()),
                 member => members.push(member),
             },
             _ => {
-                return config(
+                return refused(
                     "a redlock: URL is a list of server URLs, and of the options admit=new and max-lease=60s, separated by commas (a comma in \
                      a password is %2C); for example redlock:redis://a,redis://b,redis://c"
                         .to_owned(),
@@ -102,7 +126,7 @@ impl Target {
             Self::Memory(None) => Arc::new(MemoryStore::new(runtime.clone())),
             Self::Memory(Some(name)) => shared(name, runtime),
             #[cfg(feature = "redis")]
-            Self::Redis(config) => RedisStore::connect(config, runtime).await?,
+            Self::Redis(config) => RedisStore::connect(*config, runtime).await?,
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => SqliteStore::connect(config, runtime).await?,
             Self::RedLock { members, max_lease, admit_new } => {
@@ -120,9 +144,13 @@ impl Target {
         match self {
             Self::Memory(Some(name)) => Ok((shared(name, &runtime), None)),
             #[cfg(feature = "redis")]
-            Self::Redis(config) => match RedisStore::connect(config.clone(), &runtime).await {
+            Self::Redis(config) if config.is_cluster() => {
+                Err(Error::new(ErrorKind::Config, format!("{config} is a cluster, which cannot be one of several servers")))
+            }
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => match RedisStore::connect((*config).clone(), &runtime).await {
                 Ok(store) => Ok((store, None)),
-                Err(error) if error.is_retryable() => Ok((Arc::new(RedisStore::unconnected(config, &runtime)), Some(error))),
+                Err(error) if error.is_retryable() => Ok((Arc::new(RedisStore::unconnected(*config, &runtime)), Some(error))),
                 Err(error) => Err(error),
             },
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -163,7 +191,7 @@ impl Target {
                 vec![Finding::doubtful("reach", "excludes inside one process only; name a store that others see too")]
             }
             #[cfg(feature = "redis")]
-            Self::Redis(config) => RedisStore::examine(config, runtime).await,
+            Self::Redis(config) => RedisStore::examine(*config, runtime).await,
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => SqliteStore::examine(config, runtime).await,
             Self::RedLock { members, .. } => {
@@ -234,7 +262,8 @@ mod tests {
         for (url, says) in [
             ("redlock:", "a list of server URLs"),
             ("redlock:memory:a,memory:", "needs a name"),
-            ("redlock:memory:a,redlock:memory:b", "cannot be a server of another"),
+            ("redlock:memory:a,redlock:memory:b", "cannot be a server of a redlock:"),
+            ("redlock:memory:a,config:b", "cannot be a server of a redlock:"),
             ("redlock:memory:a,max-lease=60", "whole seconds"),
             ("redlock:memory:a,admit=all", "admit=new"),
             ("", "is not a store URL"),

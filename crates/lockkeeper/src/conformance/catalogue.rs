@@ -15,6 +15,7 @@ pub enum Need {
     Fencing,
     HandOver,
     AcquireAll,
+    AnyName,
     Push,
     /// Each hold has a lease of its own.
     Lease,
@@ -22,7 +23,7 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Mutex,
         Self::Fair,
         Self::RwLock,
@@ -32,6 +33,7 @@ impl Need {
         Self::Fencing,
         Self::HandOver,
         Self::AcquireAll,
+        Self::AnyName,
         Self::Push,
         Self::Lease,
     ];
@@ -49,6 +51,7 @@ impl Need {
             Self::Fencing => by.fencing,
             Self::HandOver => by.hand_over,
             Self::AcquireAll => by.acquire_all,
+            Self::AnyName => by.any_name,
             Self::Push => by.push,
             Self::Lease => matches!(by.liveness, Liveness::Lease),
         }
@@ -211,8 +214,8 @@ macro_rules! for_each_conformance_case {
                 readers_and_writers_tokens_are_in_order [RwLock, Fencing],
             }
             names {
-                any_text_is_a_name [Mutex],
-                any_text_is_a_name_for_every_kind [],
+                any_text_is_a_name [Mutex, AnyName],
+                any_text_is_a_name_for_every_kind [AnyName],
                 a_bad_name_is_refused_by_every_handle [],
                 a_name_has_one_kind [],
                 a_free_name_may_change_its_kind [],
@@ -315,20 +318,24 @@ for_each_conformance_case!(table, ());
 #[macro_export]
 macro_rules! conformance {
     ($harness:expr) => {
-        $crate::for_each_conformance_case!($crate::conformance_tests, ($harness));
+        $crate::for_each_conformance_case!($crate::conformance_tests, ($harness, any()));
+    };
+    ($harness:expr, ignored) => {
+        $crate::for_each_conformance_case!($crate::conformance_tests, ($harness, all()));
     };
 }
 
 #[doc(hidden)]
 #[macro_export]
 macro_rules! conformance_tests {
-    (($harness:expr) $($group:ident { $($case:ident [$($need:ident),*],)* })*) => {
+    (($harness:expr, $ignored:meta) $($group:ident { $($case:ident [$($need:ident),*],)* })*) => {
         $(
             mod $group {
                 #[allow(unused_imports)]
                 use super::*;
                 $(
                     #[test]
+                    #[cfg_attr($ignored, ignore = "asked for by name, or with --include-ignored")]
                     fn $case() {
                         $crate::conformance::run(
                             $harness,

@@ -24,6 +24,15 @@ pub enum Time {
     Simulated,
     /// A server's: time passes by waiting.
     Real,
+    /// As [`Time::Real`], on a machine that many share: everything may take four times as long.
+    Crowded,
+}
+
+impl Time {
+    /// What takes so long for one alone.
+    const fn alone(self, millis: u64) -> Duration {
+        Duration::from_millis(if matches!(self, Self::Crowded) { 4 * millis } else { millis })
+    }
 }
 
 /// What the author of a store provides.
@@ -101,7 +110,7 @@ impl World {
         count
             * match self.time {
                 Time::Simulated => Duration::from_secs(1),
-                Time::Real => Duration::from_millis(50),
+                time @ (Time::Real | Time::Crowded) => time.alone(50),
             }
     }
 
@@ -109,7 +118,7 @@ impl World {
     /// where it is not.
     #[must_use]
     pub fn slack(&self) -> Duration {
-        Duration::from_millis(if self.time == Time::Simulated { 20 } else { 500 })
+        if self.time == Time::Simulated { Duration::from_millis(20) } else { self.time.alone(500) }
     }
 
     /// The time now.
@@ -143,7 +152,7 @@ impl World {
                     tokio::task::yield_now().await;
                 }
             }
-            Time::Real => tokio::time::sleep(Duration::from_millis(100)).await,
+            time @ (Time::Real | Time::Crowded) => tokio::time::sleep(time.alone(100)).await,
         }
     }
 
@@ -151,7 +160,7 @@ impl World {
     pub async fn beat(&self) {
         match self.time {
             Time::Simulated => self.settle().await,
-            Time::Real => tokio::time::sleep(Duration::from_millis(3)).await,
+            time @ (Time::Real | Time::Crowded) => tokio::time::sleep(time.alone(3)).await,
         }
     }
 
@@ -317,7 +326,7 @@ pub(super) fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&
             println!("skipped {name}: the {} store has no {unmet:?}", capabilities.store);
             return;
         }
-        let limit = Duration::from_secs(if time == Time::Simulated { 3_600 } else { 60 });
+        let limit = if time == Time::Simulated { Duration::from_secs(3_600) } else { time.alone(60_000) };
         assert!(tokio::time::timeout(limit, case(&world)).await.is_ok(), "{name} did not end within {limit:?}");
         // The one question that ends every case. What ends by its lease is given the time for it.
         world.chaos.calm();

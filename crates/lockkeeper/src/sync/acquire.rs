@@ -279,9 +279,9 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// After some errors the request may still arrive.
+    /// After some errors the request may still arrive, or has taken what does not count.
     fn failed(&mut self, error: &Error) {
-        if matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Protocol) {
+        if error.may_have_taken() {
             self.unknown_until = self.unknown_until.max(self.request.not_after);
         }
     }

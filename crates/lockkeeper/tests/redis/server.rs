@@ -40,7 +40,7 @@ impl Flavour {
         }
     }
 
-    fn program(self) -> Option<OsString> {
+    pub(crate) fn program(self) -> Option<OsString> {
         match self.variable() {
             None => Some("redis-server".into()),
             Some(variable) => std::env::var_os(variable).filter(|program| !program.is_empty()),
@@ -124,9 +124,19 @@ impl Server {
     /// Kills the server (SIGKILL) and starts it again on the same port, with what it finds on its disk: nothing, unless it was told to
     /// keep something there. `meanwhile` runs when it is dead.
     pub(crate) fn restart(&mut self, meanwhile: impl FnOnce(&std::path::Path)) {
+        self.kill();
+        meanwhile(&self.directory);
+        self.start_again();
+    }
+
+    /// Kills the server (SIGKILL).
+    pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        meanwhile(&self.directory);
+    }
+
+    /// Starts a server that was killed on the same port, with what it finds on its disk.
+    pub(crate) fn start_again(&mut self) {
         self.child = Self::spawn(self.flavour, self.port, &self.directory, &self.options, &self.environment);
         assert!(self.answers(), "the server did not come up again on 127.0.0.1:{}", self.port);
     }
@@ -215,8 +225,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
 }

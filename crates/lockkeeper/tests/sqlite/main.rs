@@ -5,12 +5,16 @@ mod death;
 mod files;
 mod folder;
 mod processes;
+#[path = "../topology/scoped.rs"]
+mod scoped;
 mod worker;
 
 mod contract {
     //! The SQLite store keeps the contract.
 
+    use std::path::PathBuf;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use lockkeeper::backend::Backend;
     use lockkeeper::conformance::{Harness, Time};
@@ -18,16 +22,24 @@ mod contract {
     use lockkeeper::store::sqlite::{Config, SqliteStore};
 
     use crate::folder::Folder;
+    use crate::scoped::Scoped;
+
+    /// The file that several processes share, each case under a prefix of its own; see `processes`.
+    pub(crate) const SHARED: &str = "LOCKKEEPER_TEST_SHARED_FILE";
 
     struct Sqlite(Folder);
 
     impl Harness for Sqlite {
         fn time(&self) -> Time {
-            Time::Real
+            if std::env::var_os(SHARED).is_some() { Time::Crowded } else { Time::Real }
         }
 
         async fn open(&self, runtime: Runtime) -> Arc<dyn Backend> {
-            SqliteStore::connect(Config::file(self.0.file()), &runtime).await.expect("a sound folder")
+            let connect = |file: PathBuf| SqliteStore::connect(Config::file(file), &runtime);
+            let Some(shared) = std::env::var_os(SHARED) else { return connect(self.0.file()).await.expect("a sound folder") };
+            static LAST: AtomicU64 = AtomicU64::new(0);
+            let prefix = format!("{}-{}:", std::process::id(), LAST.fetch_add(1, Ordering::Relaxed));
+            Arc::new(Scoped::new(connect(shared.into()).await.expect("a sound file"), prefix))
         }
     }
 

@@ -1,9 +1,11 @@
 //! Eight processes on one file.
 
 use std::io::Write;
+use std::process::{Command, Stdio};
 
 use lockkeeper::Client;
 
+use crate::contract::SHARED;
 use crate::folder::Folder;
 use crate::worker::{Worker, number, set_number};
 
@@ -50,6 +52,38 @@ fn writers_lose_no_update() {
 #[test]
 fn the_holders_of_a_single_permit_lose_no_update() {
     assert_eq!(count("permit", 50), PROCESSES * 50);
+}
+
+/// Eight processes run the contract at once, on one file. Without three cases: two whose names are as long as a name can be (here they have a
+/// prefix), and one whose client has always the same id.
+#[test]
+fn the_contract_holds_among_eight_processes() {
+    let folder = Folder::new();
+    let processes: Vec<_> = (0..PROCESSES)
+        .map(|_| {
+            Command::new("timeout")
+                .args(["--kill-after=5", "240"])
+                .arg(std::env::current_exe().expect("this program"))
+                .args(["contract::", "--test-threads=6"])
+                .args(["--skip", "any_text_is_a_name", "--skip", "shows_who_is_behind_an_owner"])
+                .env(SHARED, folder.file())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("a process")
+        })
+        .collect();
+    let mut passed = Vec::new();
+    for process in processes {
+        let said = process.wait_with_output().expect("its status");
+        let text = String::from_utf8_lossy(&said.stdout);
+        assert!(said.status.success(), "{text}");
+        let count = text.split("test result: ok. ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+        passed.push(count.unwrap_or_else(|| panic!("{text}")));
+    }
+    println!("cases that passed, by process: {passed:?}");
+    assert!(passed.iter().all(|count| *count > 190), "{passed:?}");
 }
 
 /// The negative control: what the tests above count is lost without a lock.

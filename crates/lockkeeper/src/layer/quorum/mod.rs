@@ -102,6 +102,7 @@ impl Quorum {
             fencing: true,
             hand_over: false,
             acquire_all: false,
+            any_name: true,
             push,
             liveness: Liveness::Lease,
             min_lease,

@@ -233,9 +233,8 @@ async fn vote(seat: Seat, shared: Arc<Shared>, request: Acquire, unsettled: Unse
     let (voter, asking) = (Arc::clone(&seat.voter), request.clone());
     let max_lease = shared.max_lease;
     let answer = seat.member.ask(&shared.runtime, limit, async move { voter.vote(asking, max_lease).await }).await;
-    let may_be_carried_out = |error: &Error| matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Protocol);
     // Unsettled until the vote is taken back, if it has to be.
-    let _unsettled: Option<Unsettled> = if answer.as_ref().is_err_and(may_be_carried_out) {
+    let _unsettled: Option<Unsettled> = if answer.as_ref().is_err_and(Error::may_have_taken) {
         let _ = answers.send((seat.index, answer, None));
         shared.runtime.sleep_until(request.not_after.plus(SETTLE_MARGIN)).await;
         Some(unsettled)

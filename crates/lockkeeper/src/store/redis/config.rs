@@ -1,87 +1,275 @@
-//! What a `redis://` or `redis+unix://` URL says. The password never comes out again: neither in `Debug` nor in `Display` nor in an error.
+//! What a Redis URL says. Passwords never come out again: neither in `Debug` nor in `Display` nor in an error.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use url::Url;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Where a Redis server is, and who we are there: `redis://[user[:password]@]host[:port][/database]`, or
-/// `redis+unix://[user[:password]@localhost]/path/to/socket[?db=database]`. `eviction=accept` connects to a server that may evict
-/// locks; `tokens=redisson` counts the tokens of each mutex under Redisson's key, for names that Java's `RFencedLock` shares: all peers of
-/// such a name must do so, and the key stays when the lock is gone.
+/// Where Redis is, and who we are there; see the page on Redis for what a URL can say.
+///
+/// `redis://[user[:password]@]host[:port][/database]`, `redis+unix://…/path/to/socket`,
+/// `redis+sentinel://[user[:password]@]host[:port],host…/master[/database]`, `redis+cluster://[user[:password]@]host[:port],host…`;
+/// `rediss` instead of `redis` speaks TLS.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
-    pub(super) address: Address,
-    pub(super) accept_eviction: bool,
-    pub(super) tokens_per_name: bool,
+    pub(super) servers: Servers,
+    pub(super) tls: Option<Tls>,
     pub(super) database: u32,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
+    pub(super) accept_eviction: bool,
+    pub(super) tokens_per_name: bool,
+    pub(super) sharded: Option<bool>,
+    pub(super) durability: Durability,
+}
+
+/// How a server is found.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Servers {
+    One(Address),
+    Sentinels { addresses: Vec<Address>, master: String, user: Option<String>, password: Option<String> },
+    Cluster(Vec<Address>),
 }
 
 /// Where a server listens.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Address {
     Tcp { host: String, port: u16 },
     Unix { path: String },
 }
 
+/// How a server proves who it is, and we.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tls {
+    /// Instead of the machine's certificates.
+    pub(super) ca: Option<PathBuf>,
+    pub(super) certificate: Option<(PathBuf, PathBuf)>,
+    pub(super) accept_anybody: bool,
+}
+
+/// Where a grant must be before it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// With the master.
+    Master,
+    /// With so many replicas, told within this time.
+    Replicas(u32, Duration),
+    /// On the master's disk, told within this time.
+    Disk(Duration),
+}
+
+/// How long replicas or the disk are waited for if the URL does not say.
+const DURABLE_WITHIN: Duration = Duration::from_millis(500);
+
+const ACCEPT_ANYBODY: &str = "accept-any-certificate";
+
+fn wrong(message: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Config, message.into())
+}
+
 impl Config {
-    /// Understands a `redis://` or `redis+unix://` URL.
+    /// Understands a Redis URL.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`], which says what is wrong without repeating the URL.
     pub fn parse(url: &str) -> Result<Self> {
-        let config = |message: String| Error::new(ErrorKind::Config, message);
-        let url = Url::parse(url).map_err(|error| config(format!("the redis URL is not understood: {error}")))?;
-        let decoded =
-            |text: &str| percent_decoded(text).ok_or_else(|| config("a %-escape in the redis URL is broken".to_owned()));
-        let number = |text: &str| {
-            text.parse().map_err(|_| config(format!("{text:?} is not a database number; for example redis://127.0.0.1/0")))
-        };
+        let (url, others) = one_host(url);
+        let url = Url::parse(&url).map_err(|error| wrong(format!("the redis URL is not understood: {error}")))?;
+        let mut options = Options::of(&url)?;
+        let (security, kind) = url.scheme().split_once('+').unwrap_or((url.scheme(), ""));
+        let path: Vec<&str> = url.path().split('/').filter(|part| !part.is_empty()).collect();
         let mut database = 0;
-        let address = if url.scheme() == "redis+unix" {
-            let path = decoded(url.path())?;
-            if path.trim_matches('/').is_empty() || url.host_str().is_some_and(|host| !matches!(host, "" | "localhost")) {
-                return Err(config("the URL names no socket; for example redis+unix:///run/redis/redis.sock".to_owned()));
+        let servers = match kind {
+            "unix" => {
+                let path = decoded(url.path())?;
+                if path.trim_matches('/').is_empty() || url.host_str().is_some_and(|host| !matches!(host, "" | "localhost")) {
+                    return Err(wrong("the URL names no socket; for example redis+unix:///run/redis/redis.sock"));
+                }
+                database = options.take("db").map(|text| database_number(&text)).transpose()?.unwrap_or(0);
+                Servers::One(Address::Unix { path })
             }
-            Address::Unix { path }
-        } else {
-            let host = url.host_str().filter(|host| !host.is_empty());
-            let host =
-                host.ok_or_else(|| config("the redis URL names no host; for example redis://127.0.0.1:6379/0".to_owned()))?;
-            if let path @ [_, ..] = url.path().trim_start_matches('/').as_bytes() {
-                database = number(&String::from_utf8_lossy(path))?;
-            }
-            // The brackets belong to the URL, not to the address.
-            let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-            Address::Tcp { host, port: url.port().unwrap_or(6379) }
-        };
-        let (mut accept_eviction, mut tokens_per_name) = (false, false);
-        for (option, value) in url.query_pairs() {
-            match (&*option, &*value) {
-                ("db", value) if url.scheme() == "redis+unix" => database = number(value)?,
-                ("eviction", "accept") => accept_eviction = true,
-                ("eviction", _) => return Err(config("eviction can only be accepted: ?eviction=accept".to_owned())),
-                ("tokens", "redisson") => tokens_per_name = true,
-                ("tokens", _) => return Err(config("tokens can only be counted as Redisson does: ?tokens=redisson".to_owned())),
-                (option, _) => {
-                    let known = "there are eviction=accept and tokens=redisson";
-                    return Err(config(format!("{}: has no option {option:?}; {known}", url.scheme())));
+            "sentinel" => {
+                let [master, rest @ ..] = &path[..] else {
+                    return Err(wrong("the URL names no master; for example redis+sentinel://h1:26379,h2,h3/mymaster/0"));
+                };
+                if let [number, ..] = rest {
+                    database = database_number(number)?;
+                }
+                Servers::Sentinels {
+                    addresses: addresses(&url, &others, 26379)?,
+                    master: decoded(master)?,
+                    user: options.take("sentinel_user"),
+                    password: options.take("sentinel_password"),
                 }
             }
-        }
-        Ok(Self {
-            address,
-            accept_eviction,
-            tokens_per_name,
+            "cluster" => {
+                if path.first().is_some_and(|number| *number != "0") {
+                    return Err(wrong("a cluster has no database but 0"));
+                }
+                Servers::Cluster(addresses(&url, &others, 6379)?)
+            }
+            _ => {
+                if !others.is_empty() {
+                    return Err(wrong("several hosts need redis+sentinel:// or redis+cluster://"));
+                }
+                if let [number, ..] = &path[..] {
+                    database = database_number(number)?;
+                }
+                Servers::One(addresses(&url, &[], 6379)?.remove(0))
+            }
+        };
+        let tls = if security == "rediss" { Some(options.tls()?) } else { None };
+        let config = Self {
+            sharded: if matches!(servers, Servers::Cluster(_)) { options.sharded()? } else { None },
+            servers,
+            tls,
             database,
             user: Some(url.username()).filter(|user| !user.is_empty()).map(decoded).transpose()?,
             password: url.password().map(decoded).transpose()?,
-        })
+            accept_eviction: options.only("eviction", "accept", "eviction can only be accepted: ?eviction=accept")?,
+            tokens_per_name: options.only(
+                "tokens",
+                "redisson",
+                "tokens can only be counted as Redisson does: ?tokens=redisson",
+            )?,
+            durability: options.durability()?,
+        };
+        options.nothing_is_left(url.scheme())?;
+        Ok(config)
     }
+
+    /// Whether many servers share the names.
+    pub(crate) const fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
+    }
+
+    /// The same for another server of the same deployment.
+    pub(super) fn at(&self, address: Address) -> Self {
+        Self { servers: Servers::One(address), ..self.clone() }
+    }
+}
+
+/// The options of a URL, taken out as they are understood.
+struct Options(HashMap<String, String>);
+
+impl Options {
+    fn of(url: &Url) -> Result<Self> {
+        let mut options = HashMap::new();
+        for (option, value) in url.query_pairs() {
+            if options.insert(option.to_string(), value.into_owned()).is_some() {
+                return Err(wrong(format!("the option {option:?} stands twice")));
+            }
+        }
+        Ok(Self(options))
+    }
+
+    fn take(&mut self, option: &str) -> Option<String> {
+        self.0.remove(option)
+    }
+
+    /// An option that has one value.
+    fn only(&mut self, option: &str, value: &str, else_say: &str) -> Result<bool> {
+        match self.take(option) {
+            None => Ok(false),
+            Some(said) if said == value => Ok(true),
+            Some(_) => Err(wrong(else_say)),
+        }
+    }
+
+    fn tls(&mut self) -> Result<Tls> {
+        let certificate = match (self.take("cert"), self.take("key")) {
+            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(wrong("a client certificate needs both: ?cert=FILE&key=FILE")),
+        };
+        let unspelled = format!(
+            "without checking the server's certificate anybody can be the server; if that is meant, spell it out: ?insecure={ACCEPT_ANYBODY}"
+        );
+        let accept_anybody = self.only("insecure", ACCEPT_ANYBODY, &unspelled)?;
+        Ok(Tls { ca: self.take("ca").map(PathBuf::from), certificate, accept_anybody })
+    }
+
+    fn sharded(&mut self) -> Result<Option<bool>> {
+        match self.take("sharded").as_deref() {
+            None | Some("auto") => Ok(None),
+            Some("on") => Ok(Some(true)),
+            Some("off") => Ok(Some(false)),
+            Some(_) => Err(wrong("?sharded= is auto, on or off, as Redisson's shardedSubscriptionMode")),
+        }
+    }
+
+    fn durability(&mut self) -> Result<Durability> {
+        let within = match self.take("durable_within") {
+            None => DURABLE_WITHIN,
+            Some(text) => text
+                .strip_suffix("ms")
+                .and_then(|number| number.parse().ok())
+                .filter(|millis| (1..=60_000).contains(millis))
+                .map(Duration::from_millis)
+                .ok_or_else(|| wrong("?durable_within= is a number of milliseconds, 1ms to 60000ms"))?,
+        };
+        match (self.take("replicas"), self.take("aof").as_deref()) {
+            (None, None) => Ok(Durability::Master),
+            (Some(number), None) => match number.parse() {
+                Ok(number @ 1..=100) => Ok(Durability::Replicas(number, within)),
+                _ => Err(wrong("?replicas= is how many replicas must have a grant, 1 to 100")),
+            },
+            (None, Some("required")) => Ok(Durability::Disk(within)),
+            (None, Some(_)) => Err(wrong("?aof= can only be required: ?aof=required")),
+            (Some(_), Some(_)) => Err(wrong("?replicas= and ?aof= exclude each other")),
+        }
+    }
+
+    fn nothing_is_left(&self, scheme: &str) -> Result<()> {
+        const KNOWN: &str = "eviction=accept, tokens=redisson, replicas=N, aof=required and durable_within=…ms; of rediss: ca, cert, key and \
+                             insecure; of a cluster sharded; of sentinels sentinel_user and sentinel_password; of a socket db";
+        match self.0.keys().min() {
+            None => Ok(()),
+            Some(option) => Err(wrong(format!("{scheme}: has no option {option:?}; there are {KNOWN}"))),
+        }
+    }
+}
+
+/// The URL with its first host alone, which any parser understands, and the other hosts.
+fn one_host(url: &str) -> (String, Vec<String>) {
+    let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), Vec::new()) };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    let at = authority.rfind('@').map_or(0, |at| at + 1);
+    let (who, hosts) = authority.split_at(at);
+    let mut hosts = hosts.split(',');
+    let first = hosts.next().unwrap_or_default();
+    (format!("{scheme}://{who}{first}{path}"), hosts.map(str::to_owned).collect())
+}
+
+fn addresses(url: &Url, others: &[String], port: u16) -> Result<Vec<Address>> {
+    let none = || wrong("the redis URL names no host; for example redis://127.0.0.1:6379/0");
+    let address = |url: &Url| {
+        let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(none)?;
+        // The brackets belong to the URL, not to the address.
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Address::Tcp { host, port: url.port().unwrap_or(port) })
+    };
+    let mut all = vec![address(url)?];
+    for other in others {
+        let other =
+            Url::parse(&format!("redis://{other}")).map_err(|error| wrong(format!("a host is not understood: {error}")))?;
+        all.push(address(&other)?);
+    }
+    Ok(all)
+}
+
+fn database_number(text: &str) -> Result<u32> {
+    text.parse().map_err(|_| wrong(format!("{text:?} is not a database number; for example redis://127.0.0.1/0")))
+}
+
+fn decoded(text: &str) -> Result<String> {
+    percent_decoded(text).ok_or_else(|| wrong("a %-escape in the redis URL is broken"))
 }
 
 fn percent_decoded(text: &str) -> Option<String> {
@@ -100,17 +288,31 @@ fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unix { path } => f.write_str(path),
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
-        let database = self.database;
-        match &self.address {
-            Address::Unix { path } => {
+        let (security, database) = (if self.tls.is_some() { "rediss" } else { "redis" }, self.database);
+        let listed = |addresses: &[Address]| addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(",");
+        match &self.servers {
+            Servers::One(Address::Unix { path }) => {
                 let at = if user.is_empty() { "" } else { "localhost" };
                 write!(f, "redis+unix://{user}{at}{path}?db={database}")
             }
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "redis://{user}[{host}]:{port}/{database}"),
-            Address::Tcp { host, port } => write!(f, "redis://{user}{host}:{port}/{database}"),
+            Servers::One(address) => write!(f, "{security}://{user}{address}/{database}"),
+            Servers::Sentinels { addresses, master, .. } => {
+                write!(f, "{security}+sentinel://{user}{}/{master}/{database}", listed(addresses))
+            }
+            Servers::Cluster(seeds) => write!(f, "{security}+cluster://{user}{}", listed(seeds)),
         }
     }
 }
@@ -133,6 +335,14 @@ mod tests {
             ("redis://h?eviction=accept", "redis://h:6379/0", None, None),
             ("redis+unix:///run/redis.sock", "redis+unix:///run/redis.sock?db=0", None, None),
             ("redis+unix://:pw@localhost/run/my%20redis.sock?db=2", "redis+unix:///run/my redis.sock?db=2", None, Some("pw")),
+            ("rediss://me:pw@h/1?ca=/ca.pem", "rediss://me@h:6379/1", Some("me"), Some("pw")),
+            (
+                "redis+sentinel://me:pw@h1:26380,h2,[::1]:9/mymaster/2",
+                "redis+sentinel://me@h1:26380,h2:26379,[::1]:9/mymaster/2",
+                Some("me"),
+                Some("pw"),
+            ),
+            ("rediss+cluster://:a,b@h1:7000,h2", "rediss+cluster://h1:7000,h2:6379", None, Some("a,b")),
         ] {
             let config = Config::parse(url).unwrap();
             assert_eq!(
@@ -140,13 +350,26 @@ mod tests {
                 (shown, user, password)
             );
             assert_eq!(config.accept_eviction, url.contains("eviction"));
+            assert_eq!(config.tls.is_some(), url.starts_with("rediss"));
         }
     }
 
     #[test]
+    fn options_are_understood() {
+        let config = Config::parse("rediss://h?ca=/a&cert=/b&key=/c&replicas=2&durable_within=80ms&tokens=redisson").unwrap();
+        let certificate = Some(("/b".into(), "/c".into()));
+        assert_eq!(config.tls, Some(Tls { ca: Some("/a".into()), certificate, accept_anybody: false }));
+        assert_eq!(config.durability, Durability::Replicas(2, Duration::from_millis(80)));
+        assert!(config.tokens_per_name);
+        assert_eq!(Config::parse("redis://h?aof=required").unwrap().durability, Durability::Disk(DURABLE_WITHIN));
+        assert_eq!(Config::parse("redis+cluster://h?sharded=off").unwrap().sharded, Some(false));
+        assert!(Config::parse("rediss://h?insecure=accept-any-certificate").unwrap().tls.unwrap().accept_anybody);
+    }
+
+    #[test]
     fn the_password_is_never_shown() {
-        let config = Config::parse("redis://me:secret@h").unwrap();
-        assert_eq!(format!("{config} {config:?}"), "redis://me@h:6379/0 redis://me@h:6379/0");
+        let config = Config::parse("redis+sentinel://me:secret@h/m?sentinel_password=secret").unwrap();
+        assert_eq!(format!("{config} {config:?}"), "redis+sentinel://me@h:26379/m/0 redis+sentinel://me@h:26379/m/0");
         for bad in [
             "redis://me:secret@h/x",
             "redis://me:secret@h:99999",
@@ -155,12 +378,22 @@ mod tests {
             "redis://me:secret@h?a=1",
             "redis://me:secret@h?eviction=maybe",
             "redis://me:secret@h?tokens=mine",
+            "redis://me:secret@h1,h2",
+            "redis://me:secret@h?replicas=none",
+            "redis://me:secret@h?replicas=1&aof=required",
+            "redis://me:secret@h?sharded=on",
+            "redis://me:secret@h?ca=/ca.pem",
+            "rediss://me:secret@h?insecure",
+            "rediss://me:secret@h?cert=/c.pem",
+            "redis+sentinel://me:secret@h1,h2",
+            "redis+cluster://me:secret@h1,h2/3",
+            "redis+cluster://me:secret@h1,h2:x",
             "redis+unix://me:secret@host/path",
             "redis+unix://",
         ] {
             let error = Config::parse(bad).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config, "{bad}");
-            assert!(!format!("{error} {error:?}").contains("sec"), "{error:?}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What is counted: one script per kind, each request carried out once.
 
 use super::locks::{refusal, text};
+use super::request::Site;
 use super::script::{self, Lua};
 use super::{RedisStore, millis, parsed};
 use crate::backend::{Count, CountOp, Counted, CounterOp, LatchOp, SemaphoreOp, Tally};
@@ -8,14 +9,13 @@ use crate::error::Result;
 
 impl RedisStore {
     pub(super) async fn tally(&self, request: &Count) -> Result<Tally> {
+        self.admit(&request.name, request.op.kind())?;
         let (script, what, number) = call(request.op);
-        let answer = self
-            .transport
-            .run(script, &[request.name.as_str()], |clock| {
-                let not_after = if request.op.is_read() { b"0".to_vec() } else { clock.micros(request.not_after) };
-                vec![text(request.id), not_after, millis(request.remember), text(what), text(number)]
-            })
-            .await?;
+        let arguments = |site: &Site<'_>| {
+            let not_after = if request.op.is_read() { b"0".to_vec() } else { site.micros(request.not_after) };
+            vec![text(request.id), not_after, millis(request.remember), text(what), text(number)]
+        };
+        let answer = self.transport.run(script, &[request.name.as_str()], &arguments).await?;
         let numbers: Vec<i64> = parsed(answer)?;
         match numbers[..] {
             [1, done, value] => Ok(Tally::Counted(Counted { done: done == 1, value })),

@@ -5,11 +5,24 @@ use redis::{RedisError, Value};
 use crate::error::{Error, ErrorKind};
 
 /// Server errors after which nothing was done and the same request may pass later.
-const PASSING: [&str; 9] =
-    ["OOM", "LOADING", "BUSY", "MISCONF", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS"];
+const PASSING: [&str; 11] =
+    ["OOM", "LOADING", "BUSY", "MISCONF", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "ASK", "MOVED"];
 const DENIED: [&str; 3] = ["NOPERM", "NOAUTH", "WRONGPASS"];
 /// How servers begin to say, without a code, that a user may not do something inside a script.
 const DENIED_IN_A_SCRIPT: [&str; 2] = ["ACL failure in script", "The user executing the script can't"];
+
+/// How servers begin to say, without a code, that a script touched a key whose slot is on its way to another server.
+const HALF_MOVED: [&str; 2] =
+    ["Script attempted to access a non local key in a cluster node", "Attempted to access a non local key in a cluster node"];
+
+/// Whether a script met a key that is elsewhere. Those of ours that count look at what may be elsewhere before they write; the others may be repeated.
+pub(super) fn is_half_moved(error: &RedisError) -> bool {
+    error.code().is_some_and(|code| says_half_moved(meant(&format!("{code} {}", error.detail().unwrap_or_default()))))
+}
+
+fn says_half_moved(words: &str) -> bool {
+    HALF_MOVED.iter().any(|beginning| words.starts_with(beginning))
+}
 
 /// The error of a request that was sent.
 pub(super) fn of_request(error: RedisError) -> Error {
@@ -31,7 +44,7 @@ pub(super) fn of_connecting(error: RedisError, to: &super::Config) -> Error {
 pub(super) fn of_server(line: &str) -> Error {
     let words = meant(line);
     let code = words.split(' ').next().unwrap_or_default();
-    let (kind, message) = if PASSING.contains(&code) {
+    let (kind, message) = if PASSING.contains(&code) || says_half_moved(words) {
         (ErrorKind::Unavailable, format!("redis cannot do it now: {words}"))
     } else if DENIED.contains(&code) || DENIED_IN_A_SCRIPT.iter().any(|beginning| words.starts_with(beginning)) {
         (ErrorKind::Denied, format!("redis refuses this user: {words}"))
@@ -98,6 +111,14 @@ mod tests {
             // Words of others inside the text decide nothing.
             ("ERR unknown command 'OOM', with args beginning with: 'NOPERM'", Protocol),
             ("ERR no such key: BUSY @user_script:1: -READONLY", Protocol),
+            (
+                "ERR Script attempted to access a non local key in a cluster node script: 84968c66, on @user_script:61.",
+                Unavailable,
+            ),
+            (
+                "ERR Error running script (call to f_80c9): @user_script:1: @user_script: 1: Script attempted to access a non local key in a cluster node",
+                Unavailable,
+            ),
             ("BUSYKEY Target key name already exists.", Protocol),
             ("", Protocol),
         ] {

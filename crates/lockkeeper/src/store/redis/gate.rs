@@ -38,7 +38,7 @@ impl RedisGate {
     ) -> Result<()> {
         let key = format!("lockkeeper:fence:{{{resource}}}");
         let arguments = vec![text(token.number()), text(token.owner())];
-        let last: Option<String> = parsed(self.transport.run(script, &[&key], |_| arguments).await?)?;
+        let last: Option<String> = parsed(self.transport.run(script, &[&key], &|_| arguments.clone()).await?)?;
         let Some(last) = last else { return Ok(()) };
         let stale = || Error::new(ErrorKind::Lost, format!("token {token} is refused: {last:?} has entered since"));
         let last = match last.split_once(' ') {

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
+use super::config::Durability;
 use super::locks::text;
-use super::transport::{Clock, Transport};
+use super::request::{Sent, Site};
+use super::transport::Transport;
 use super::{error, millis, names, parsed, script};
 use crate::backend::Kind;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::{self, Instant};
@@ -31,6 +33,9 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// The script's word for one that has to be asked for by itself.
 const ALONE: i64 = -9;
 
+/// The script's word for one that was granted.
+const GRANTED: i64 = 1;
+
 /// What is wanted of one mutex.
 pub(super) struct Step {
     pub(super) name: Name,
@@ -38,6 +43,7 @@ pub(super) struct Step {
     pub(super) want: Want,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     Take { lease: Duration, not_after: Instant },
     GiveBack,
@@ -53,6 +59,8 @@ pub(super) enum Way<'a> {
 
 pub(super) struct Gather {
     slots: Semaphore,
+    /// Where grants must be before they count.
+    durable: Durability,
     /// The call that can still be joined.
     open: Mutex<Option<Arc<Call>>>,
 }
@@ -67,8 +75,8 @@ struct Call {
 }
 
 impl Gather {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { slots: Semaphore::new(UNDER_WAY), open: Mutex::default() })
+    pub(super) fn new(durable: Durability) -> Arc<Self> {
+        Arc::new(Self { slots: Semaphore::new(UNDER_WAY), durable, open: Mutex::default() })
     }
 
     /// Finds a way for a step; waits for its answer if that is together with others.
@@ -117,29 +125,36 @@ impl Gather {
             () = transport.runtime().sleep_until(transport.runtime().now().plus(MOMENT)) => None,
         };
         let (steps, answers): (Vec<_>, Vec<_>) = self.close(call).into_iter().unzip();
-        let numbers = if steps.len() > 1 { Self::ask(transport, &steps).await } else { Ok(Vec::new()) };
+        let told = if steps.len() > 1 { self.ask(transport, &steps).await } else { Ok((Vec::new(), None)) };
         for (at, answer) in answers.into_iter().enumerate() {
-            let told = |numbers: &Vec<i64>| match numbers.get(2 * at..2 * at + 2) {
-                Some(&[code, value]) if code != ALONE => Some([code, value]),
-                _ => None,
+            let told = match &told {
+                Ok((numbers, doubt)) => match (numbers.get(2 * at..2 * at + 2), doubt) {
+                    (Some(&[GRANTED, _]), Some(doubt)) if steps[at].want != Want::GiveBack => Err(doubt.clone()),
+                    (Some(&[code, value]), _) if code != ALONE => Ok(Some([code, value])),
+                    _ => Ok(None),
+                },
+                Err(error) => Err(error.clone()),
             };
             // One who went away needs no answer; what it may have taken is being undone.
-            let _ = answer.send(numbers.as_ref().map(told).map_err(Clone::clone));
+            let _ = answer.send(told);
         }
     }
 
-    /// Two numbers per step, or none at all where each has to be asked for by itself.
-    async fn ask(transport: &Arc<Transport>, steps: &[Step]) -> Result<Vec<i64>> {
+    /// Two numbers per step, or none at all where each has to be asked for by itself; and why grants among them do not count.
+    async fn ask(&self, transport: &Arc<Transport>, steps: &[Step]) -> Result<(Vec<i64>, Option<Error>)> {
         let keys: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
-        match transport.run(&script::MUTEX_MANY, &keys, |clock| arguments(steps, clock)).await {
-            Ok(answer) => {
-                let numbers: Vec<i64> = parsed(answer)?;
-                if numbers.len() == 2 * steps.len() { Ok(numbers) } else { Err(error::too_few()) }
-            }
-            // The server refuses the whole call for one key. The script itself never fails on a missing right.
-            Err(error) if error.kind() == ErrorKind::Denied => Ok(Vec::new()),
-            Err(error) => Err(error),
-        }
+        let arguments = |site: &Site<'_>| arguments(steps, site);
+        let sent = Sent::script(&script::MUTEX_MANY, &keys, &arguments).durable(self.durable);
+        let (answer, doubt) = match transport.send(keys[0], &sent).await {
+            Ok(answer) => (answer, None),
+            Err(failed) => match failed.doubtful() {
+                // The server refuses the whole call for one key. The script itself never fails on a missing right.
+                Err(error) if error.kind() == ErrorKind::Denied => return Ok((Vec::new(), None)),
+                doubtful => doubtful?,
+            },
+        };
+        let numbers: Vec<i64> = parsed(answer)?;
+        if numbers.len() == 2 * steps.len() { Ok((numbers, doubt)) } else { Err(error::too_few()) }
     }
 
     /// Nobody joins it from here on.
@@ -158,13 +173,13 @@ impl Call {
     }
 }
 
-fn arguments(steps: &[Step], clock: &Clock) -> Vec<Vec<u8>> {
+fn arguments(steps: &[Step], site: &Site<'_>) -> Vec<Vec<u8>> {
     let mut arguments = Vec::with_capacity(1 + 3 * steps.len());
-    arguments.push(names::TOKENS.into());
+    arguments.push(steps.first().map_or_else(Vec::new, |step| site.tokens(&step.name, false)));
     for Step { name, owner, want } in steps {
         arguments.push(text(owner));
         arguments.extend(match want {
-            Want::Take { lease, not_after } => [millis(*lease), clock.micros(*not_after)],
+            Want::Take { lease, not_after } => [millis(*lease), site.micros(*not_after)],
             Want::GiveBack => [b"0".to_vec(), names::channel(name, Kind::Mutex, None).into_bytes()],
         });
     }

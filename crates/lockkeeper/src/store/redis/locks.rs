@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redis::Value;
 
+use super::config::Durability;
 use super::gather::{Step, Want, Way};
+use super::request::{Failed, Sent, Site};
 use super::script::{self, Lua};
-use super::transport::Clock;
 use super::{RedisStore, error, millis, names, parsed};
 use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Kind, Release, Released, Renew, Renewed};
 use crate::error::{Error, ErrorKind, Result};
@@ -22,6 +24,7 @@ impl RedisStore {
             Claim::Write => (&script::WRITE_ACQUIRE, Kind::RwLock),
             Claim::Permits { .. } => (&script::PERMITS_ACQUIRE, Kind::Semaphore),
         };
+        self.admit(&request.name, wanted)?;
         let want = Want::Take { lease: request.lease, not_after: request.not_after };
         let gathers = request.claim == Claim::Mutex && request.floor == 0 && !self.tokens_per_name();
         let attempt = match self.way(gathers, &request.name, request.owner, want).await? {
@@ -29,21 +32,34 @@ impl RedisStore {
             Way::Together([-1, _]) => Ok(Attempt::Late),
             Way::Together(numbers) => attempt(&numbers, &request.name, wanted),
             Way::Alone(_slot) => {
-                let answer = self.transport.run(script, &[request.name.as_str()], |clock| self.asking(request, clock)).await?;
-                attempt(&parsed::<Vec<i64>>(answer)?, &request.name, wanted)
+                let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| self.asking(request, site));
+                let sent = Sent::script(script, &keys, &arguments).durable(self.transport.config().durability);
+                let sent = sent.following(request.claim == Claim::Mutex);
+                let (answer, doubt) = match self.grants.transport.send(keys[0], &sent).await {
+                    Ok(answer) => (answer, None),
+                    Err(failed) => failed.doubtful()?,
+                };
+                let attempt = attempt(&parsed::<Vec<i64>>(answer)?, &request.name, wanted);
+                match (attempt, doubt) {
+                    (Ok(Attempt::Granted(_)), Some(doubt)) => Err(doubt),
+                    (attempt, _) => attempt,
+                }
             }
-        }?;
+        };
+        let attempt = attempt?;
         if attempt == Attempt::Late {
-            self.transport.late(request.not_after);
+            self.transport.late(request.name.as_str(), request.not_after);
         }
         Ok(attempt)
     }
 
     async fn way(&self, gathers: bool, name: &Name, owner: WireOwner, want: Want) -> Result<Way<'_>> {
-        if !gathers {
+        // Keys of different slots do not go into one call.
+        if !gathers || self.transport.is_cluster() {
             return Ok(Way::Alone(None));
         }
-        self.gather.way(&self.transport, Step { name: name.clone(), owner, want }).await
+        let lane = if want == Want::GiveBack { &self.releases } else { &self.grants };
+        lane.gather.way(&lane.transport, Step { name: name.clone(), owner, want }).await
     }
 
     /// Whether mutexes have a counter of tokens each, as Redisson's fenced locks do.
@@ -51,31 +67,24 @@ impl RedisStore {
         self.transport.config().tokens_per_name
     }
 
-    /// The key that counts the tokens of a mutex.
-    fn tokens(&self, name: &Name) -> Vec<u8> {
-        if self.tokens_per_name() { names::tokens_of(name).into_bytes() } else { names::TOKENS.into() }
-    }
-
-    pub(super) fn asking(&self, request: &Acquire, clock: &Clock) -> Vec<Vec<u8>> {
+    pub(super) fn asking(&self, request: &Acquire, site: &Site<'_>) -> Vec<Vec<u8>> {
         if let Claim::Permits { take, of } = request.claim {
-            let mut arguments = vec![millis(request.lease), clock.micros(request.not_after), text(of)];
+            let mut arguments = vec![millis(request.lease), site.micros(request.not_after), text(of)];
             arguments.extend(names::permit_ids(request.owner, take));
             return arguments;
         }
         let place = millis(request.place.unwrap_or_default());
-        let tokens = match request.claim {
-            Claim::Mutex | Claim::Fair => self.tokens(&request.name),
-            _ => names::TOKENS.into(),
-        };
+        let is_mutex = matches!(request.claim, Claim::Mutex | Claim::Fair);
+        let tokens = site.tokens(&request.name, is_mutex && self.tokens_per_name());
         let mut arguments =
-            vec![text(request.owner), millis(request.lease), clock.micros(request.not_after), text(request.floor), tokens];
+            vec![text(request.owner), millis(request.lease), site.micros(request.not_after), text(request.floor), tokens];
         match request.claim {
             Claim::Fair => arguments.extend([place, millis(self.fair_unit)]),
             Claim::Read => {
                 let beside = request.beside.map_or_else(Vec::new, |writer| format!("{writer}:write").into_bytes());
-                arguments.extend([clock.micros(request.since), beside]);
+                arguments.extend([site.micros(request.since), beside]);
             }
-            Claim::Write => arguments.extend([clock.micros(request.since), place]),
+            Claim::Write => arguments.extend([site.micros(request.since), place]),
             Claim::Mutex | Claim::Permits { .. } => {}
         }
         arguments
@@ -107,16 +116,27 @@ impl RedisStore {
                 "a successor must be another owner that asks for the mutex that is released",
             ));
         }
-        let keys = [name.as_str()];
-        let answer = self.transport.run(script, &keys, |clock| {
+        let (keys, arguments) = ([name.as_str()], |site: &Site<'_>| {
             let successor = then.iter().flat_map(|then| {
-                let (until, tokens) = (clock.micros(then.not_after), self.tokens(name));
+                let (until, tokens) = (site.micros(then.not_after), site.tokens(name, self.tokens_per_name()));
                 [text(then.owner), millis(then.lease), until, text(then.floor), tokens]
             });
-            arguments.into_iter().chain(successor).collect()
+            arguments.iter().cloned().chain(successor).collect()
         });
-        let numbers: Vec<i64> = parsed(answer.await?)?;
+        let (sent, lane) = match then {
+            None => (Sent::script(script, &keys, &arguments), &self.releases),
+            // It grants, too.
+            Some(_) => (Sent::script(script, &keys, &arguments).durable(self.transport.config().durability), &self.grants),
+        };
+        let sent = sent.following(*claim == Claim::Mutex);
+        let (answer, doubt) = match lane.transport.send(keys[0], &sent).await {
+            Ok(answer) => (answer, None),
+            Err(failed) => failed.doubtful()?,
+        };
+        let numbers: Vec<i64> = parsed(answer)?;
         let next = match (then, &numbers[..]) {
+            // The release counts wherever it is. What the successor got does not, until it asks for it itself.
+            _ if doubt.is_some() => None,
             (Some(then), [_, next @ ..]) => Some(attempt(next, &then.name, Kind::Mutex)?),
             _ => None,
         };
@@ -125,20 +145,55 @@ impl RedisStore {
 
     pub(super) async fn keep(&self, requests: &[Renew]) -> Result<Vec<Result<Renewed>>> {
         let keys: Vec<&str> = requests.iter().map(|request| request.name.as_str()).collect();
-        let mut arguments = Vec::with_capacity(requests.len() * 3);
-        for Renew { claim, owner, lease, .. } in requests {
-            let lease = lease.map_or_else(|| b"0".to_vec(), millis);
-            match claim {
-                Claim::Mutex | Claim::Fair => arguments.extend([b"hash".to_vec(), text(owner), lease]),
-                Claim::Write => arguments.extend([b"hash".to_vec(), format!("{owner}:write").into_bytes(), lease]),
-                Claim::Read => arguments.extend([b"read".to_vec(), text(owner), lease]),
-                Claim::Permits { take, .. } => {
-                    arguments.extend([b"permits".to_vec(), text(take), lease]);
-                    arguments.extend(names::permit_ids(*owner, *take));
-                }
+        let parts = self.transport.together(&keys);
+        let calls = parts.iter().map(|part| self.keep_together(requests, part));
+        let mut kept: Vec<Option<Result<Renewed>>> = requests.iter().map(|_| None).collect();
+        for (part, answers) in parts.iter().zip(join_all(calls).await) {
+            // Of several parts each is for itself; what fails alone fails as a whole.
+            match answers {
+                Err(error) if parts.len() == 1 => return Err(error),
+                Err(error) => part.iter().for_each(|&at| kept[at] = Some(Err(error.clone()))),
+                Ok(answers) => part.iter().zip(answers).for_each(|(&at, answer)| kept[at] = Some(answer)),
             }
         }
-        let answers: Vec<Value> = parsed(self.transport.run(&script::RENEW, &keys, |_| arguments).await?)?;
+        kept.into_iter().map(|kept| kept.ok_or_else(error::too_few)).collect()
+    }
+
+    /// Renews what may travel in one call: places in `requests`.
+    async fn keep_together(&self, requests: &[Renew], part: &[usize]) -> Result<Vec<Result<Renewed>>> {
+        let keys: Vec<&str> = part.iter().map(|&at| requests[at].name.as_str()).collect();
+        let arguments = |_: &Site<'_>| {
+            let mut arguments = Vec::with_capacity(part.len() * 3);
+            for Renew { claim, owner, lease, .. } in part.iter().map(|&at| &requests[at]) {
+                let lease = lease.map_or_else(|| b"0".to_vec(), millis);
+                match claim {
+                    Claim::Mutex | Claim::Fair => arguments.extend([b"hash".to_vec(), text(owner), lease]),
+                    Claim::Write => arguments.extend([b"hash".to_vec(), format!("{owner}:write").into_bytes(), lease]),
+                    Claim::Read => arguments.extend([b"read".to_vec(), text(owner), lease]),
+                    Claim::Permits { take, .. } => {
+                        arguments.extend([b"permits".to_vec(), text(take), lease]);
+                        arguments.extend(names::permit_ids(*owner, *take));
+                    }
+                }
+            }
+            arguments
+        };
+        // A lease that only the master knows to be longer is not longer.
+        let lengthens = part.iter().any(|&at| requests[at].lease.is_some());
+        let (durable, lane) =
+            if lengthens { (self.transport.config().durability, &self.grants) } else { (Durability::Master, &self.releases) };
+        // Readers and permits have keys beside the name's own.
+        let follows = part.iter().all(|&at| !matches!(requests[at].claim, Claim::Read | Claim::Permits { .. }));
+        let sent = Sent::script(&script::RENEW, &keys, &arguments).durable(durable).following(follows);
+        let answer = match lane.transport.send(keys.first().copied().unwrap_or_default(), &sent).await {
+            Err(Failed::Refused(error)) if error.code() == Some("TRYAGAIN") && part.len() > 1 => {
+                let each = part.iter().map(|at| Box::pin(self.keep_together(requests, std::slice::from_ref(at))));
+                let each = join_all(each).await.into_iter();
+                return Ok(each.map(|one| one.and_then(|mut one| one.pop().unwrap_or_else(|| Err(error::too_few())))).collect());
+            }
+            answer => answer.map_err(Failed::into_error)?,
+        };
+        let answers: Vec<Value> = parsed(answer)?;
         Ok(answers.into_iter().map(renewed).collect())
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::locks::refusal;
+use super::request::{Failed, Sent};
 use super::{RedisStore, millis, names, parsed, script};
 use crate::backend::{Claim, ClientCard, Forced, Holder, Kind, Listing, Page, Snapshot, Waiting};
 use crate::error::{Error, ErrorKind, Result};
@@ -18,9 +19,10 @@ const PASSES: [(&str, &str); 3] = [("k", ""), ("q", "redisson_lock_queue:"), ("p
 
 impl RedisStore {
     pub(super) async fn look(&self, name: &Name) -> Result<Option<Snapshot>> {
+        self.admit(name, Kind::Mutex)?;
         let unit = millis(self.fair_unit);
         let (kind, left, mark, value, places, writers, reads, permits, ended): Told =
-            parsed(self.transport.run(&script::INSPECT, &[name.as_str()], |_| vec![unit]).await?)?;
+            parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| vec![unit.clone()]).await?)?;
         let mut found =
             Snapshot { name: name.clone(), kind: Kind::Mutex, holders: Vec::new(), queue: Vec::new(), value: None, total: None };
         if kind == "string" {
@@ -79,7 +81,8 @@ impl RedisStore {
     /// Who a client is, if it told.
     async fn card(&self, owner: &str) -> Result<Option<ClientCard>> {
         let Ok(owner) = owner.parse::<WireOwner>() else { return Ok(None) };
-        let found: Option<String> = parsed(self.transport.command(redis::cmd("GET").arg(names::card(owner.client))).await?)?;
+        let key = names::card(owner.client);
+        let found: Option<String> = parsed(self.transport.command(&key, redis::cmd("GET").arg(&key)).await?)?;
         Ok(found.as_deref().and_then(|card| {
             let mut lines = card.splitn(3, '\n');
             let pid = lines.next()?.parse().ok()?;
@@ -88,15 +91,27 @@ impl RedisStore {
     }
 
     pub(super) async fn page(&self, listing: &Listing) -> Result<Page> {
-        let (pass, cursor) = listing.after.as_deref().and_then(|after| after.split_once(' ')).unwrap_or(("k", "0"));
+        // Server after server, pass after pass.
+        let mut parts = listing.after.as_deref().unwrap_or("0 k 0").splitn(3, ' ');
+        let mut server: usize = parts.next().and_then(|number| number.parse().ok()).unwrap_or(0);
+        let (pass, cursor) = (parts.next().unwrap_or("k"), parts.next().unwrap_or("0"));
         let at = PASSES.iter().position(|(known, _)| *known == pass).unwrap_or(0);
         let prefix = PASSES[at].1;
         let pattern = if prefix.is_empty() { listing.pattern.clone() } else { format!("{prefix}*") };
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(listing.limit);
-        let (next, keys): (String, Vec<Vec<u8>>) = parsed(self.transport.command(&scan).await?)?;
-        let next =
-            if next == "0" { PASSES.get(at + 1).map(|(pass, _)| format!("{pass} 0")) } else { Some(format!("{pass} {next}")) };
+        let servers = self.transport.servers();
+        let Some((_, node)) = servers.get(server) else { return Ok(Page { found: Vec::new(), next: None }) };
+        let (cursor, keys): (String, Vec<Vec<u8>>) = parsed(node.send(&Sent::command(&scan)).await.map_err(Failed::into_error)?)?;
+        let (mut next_pass, mut cursor) = (Some(pass), cursor);
+        if cursor == "0" {
+            next_pass = PASSES.get(at + 1).map(|(pass, _)| *pass);
+            if next_pass.is_none() && server + 1 < servers.len() {
+                (server, next_pass) = (server + 1, Some(PASSES[0].0));
+            }
+            cursor = "0".to_owned();
+        }
+        let next = next_pass.map(|pass| format!("{server} {pass} {cursor}"));
         let mut page = Page { found: Vec::new(), next };
         for key in keys.into_iter().filter_map(|key| String::from_utf8(key).ok()) {
             let name = if prefix.is_empty() {
@@ -107,7 +122,7 @@ impl RedisStore {
             let Some(name) = name else { continue };
             // A bare number that nobody marked is most likely something else: it is shown when asked for by name.
             let found = match self.look(&name).await {
-                Err(error) if error.kind() == ErrorKind::ForeignKey => None,
+                Err(error) if matches!(error.kind(), ErrorKind::ForeignKey | ErrorKind::InvalidName) => None,
                 found => found?,
             };
             page.found.extend(found.filter(|found| found.kind != Kind::CountingSemaphore));
@@ -124,7 +139,7 @@ impl RedisStore {
             Kind::CountingSemaphore | Kind::Latch => return Ok(Forced::default()),
         };
         let arguments = vec![kind.as_bytes().to_vec(), millis(self.fair_unit)];
-        let held: i64 = parsed(self.transport.run(&script::FORCE_RELEASE, &[name.as_str()], |_| arguments).await?)?;
+        let held: i64 = parsed(self.transport.run(&script::FORCE_RELEASE, &[name.as_str()], &|_| arguments.clone()).await?)?;
         Ok(Forced { from: if held == 1 { found.holders } else { Vec::new() } })
     }
 }

@@ -1,13 +1,16 @@
 //! Redis, spoken as Redisson speaks it: the same keys, fields, leases, channels and payloads. So a Java process with Redisson and this
 //! one exclude, wake and queue with each other.
 //!
-//! Keys of our own stand beside Redisson's: `lockkeeper:token` (the last fencing token), `lockkeeper:client:<id>` (who a client is; expires),
+//! Keys of our own stand beside Redisson's: `lockkeeper:token` (the last fencing token; in a cluster `lockkeeper:token:{TAG}`, one per slot), `lockkeeper:client:<id>` (who a client is; expires),
 //! `lockkeeper:pending:{NAME}` (writers that wait; expires), `lockkeeper:request:{NAME}:<id>` (counting requests that were carried out; expires),
 //! `lockkeeper:kind:{NAME}` (what a number counts; expires), `lockkeeper:store` (an id by which a store is known to be the same), `lockkeeper:run`
 //! (of a server that is one of a quorum: which run of it may vote).
 
+mod clock;
+mod cluster;
 mod config;
 mod counts;
+mod dial;
 mod error;
 mod gate;
 mod gather;
@@ -15,9 +18,13 @@ mod locks;
 mod look;
 mod multi;
 mod names;
+mod node;
 mod notify;
+mod request;
 mod script;
 mod self_test;
+mod sentinel;
+mod slots;
 mod transport;
 mod vote;
 
@@ -28,26 +35,56 @@ use std::time::Duration;
 use redis::{FromRedisValue, Value};
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Finding, Forced, Listing, Liveness,
-    Page, Release, Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Finding, Forced, Kind, Listing,
+    Liveness, Page, Release, Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::Runtime;
 pub use config::Config;
+use config::Durability;
 pub use gate::RedisGate;
 use gather::Gather;
 use transport::Transport;
 
-/// A Redis server.
+/// Redis: a server, the master that sentinels name, or a cluster.
 pub struct RedisStore {
     transport: Arc<Transport>,
-    gather: Arc<Gather>,
+    grants: Lane,
+    releases: Lane,
     /// What one place in a fair queue is worth: Redisson's `fairLockWaitTimeout`, the same for all peers.
     fair_unit: Duration,
 }
 
+/// A way to the server on which requests gather. Grants that must reach replicas have one of their own: the server answers nothing
+/// else on a connection that waits for them.
+struct Lane {
+    transport: Arc<Transport>,
+    gather: Arc<Gather>,
+}
+
 impl RedisStore {
+    fn over(transport: Arc<Transport>, fair_unit: Duration) -> Self {
+        let durability = transport.config().durability;
+        let releases = Lane { transport: Arc::clone(&transport), gather: Gather::new(Durability::Master) };
+        let grants = if durability == Durability::Master {
+            Lane { transport: Arc::clone(&releases.transport), gather: Arc::clone(&releases.gather) }
+        } else {
+            Lane { transport: transport.another(), gather: Gather::new(durability) }
+        };
+        Self { transport, grants, releases, fair_unit }
+    }
+
+    /// In a cluster a name whose keys lie in several slots cannot be locked.
+    fn admit(&self, name: &Name, kind: Kind) -> Result<()> {
+        if !self.transport.is_cluster() || names::share_a_slot(name, kind) {
+            return Ok(());
+        }
+        let message =
+            format!("the braces of {name:?} put its keys in different slots of the cluster; use none, or one pair around a part");
+        Err(Error::new(ErrorKind::InvalidName, message))
+    }
+
     /// Connects to a server and looks whether locks can live there.
     ///
     /// # Errors
@@ -82,12 +119,11 @@ impl RedisStore {
 
     /// The same, connected when it is first asked, and not looked at before: for one of a quorum that is down just now.
     pub(crate) fn unconnected(config: Config, runtime: &Runtime) -> Self {
-        let transport = Transport::new(config, runtime.clone());
-        Self { transport, gather: Gather::new(), fair_unit: Duration::from_secs(300) }
+        Self::over(Transport::new(config, runtime.clone()), Duration::from_secs(300))
     }
 
     fn over_another(&self) -> Self {
-        Self { transport: self.transport.another(), gather: Gather::new(), fair_unit: self.fair_unit }
+        Self::over(self.transport.another(), self.fair_unit)
     }
 }
 
@@ -119,7 +155,9 @@ impl Backend for RedisStore {
             latch: true,
             fencing: true,
             hand_over: true,
-            acquire_all: true,
+            // Names of different slots cannot be taken in one step.
+            acquire_all: !self.transport.is_cluster(),
+            any_name: !self.transport.is_cluster(),
             push: true,
             liveness: Liveness::Lease,
             min_lease: Duration::from_millis(100),
@@ -135,8 +173,8 @@ impl Backend for RedisStore {
         Box::pin(async move {
             let mut first = redis::cmd("SET");
             first.arg(names::STORE).arg(self.transport.runtime().client_id().to_string()).arg("NX");
-            self.transport.command(&first).await?;
-            parsed(self.transport.command(redis::cmd("GET").arg(names::STORE)).await?)
+            self.transport.command(names::STORE, &first).await?;
+            parsed(self.transport.command(names::STORE, redis::cmd("GET").arg(names::STORE)).await?)
         })
     }
 
@@ -162,6 +200,7 @@ impl Backend for RedisStore {
 
     fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
         Box::pin(async move {
+            self.admit(&watch.name, watch.kind)?;
             let ringer = Ringer::default();
             let channel = names::channel(&watch.name, watch.kind, watch.owner);
             let listening = self.transport.listen(channel, ringer.clone()).await?;
@@ -185,8 +224,9 @@ impl Backend for RedisStore {
         Box::pin(async move {
             let text = format!("{}\n{}\n{}", card.pid, card.host, card.program);
             let mut set = redis::cmd("SET");
-            set.arg(names::card(card.id)).arg(text).arg("PX").arg(ttl.as_millis() as u64);
-            self.transport.command(&set).await.map(drop)
+            let key = names::card(card.id);
+            set.arg(&key).arg(text).arg("PX").arg(ttl.as_millis() as u64);
+            self.transport.command(&key, &set).await.map(drop)
         })
     }
 

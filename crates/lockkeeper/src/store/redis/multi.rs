@@ -1,6 +1,7 @@
 //! Several names in one step: one script, one round trip.
 
 use super::locks::{attempt, text};
+use super::request::{Sent, Site};
 use super::{RedisStore, error, parsed, script};
 use crate::backend::{Acquire, Attempt, AttemptAll, Claim, Grant};
 use crate::error::{Error, ErrorKind, Result};
@@ -11,11 +12,11 @@ impl RedisStore {
             return Err(Error::new(ErrorKind::InvalidArgument, "asked for no lock at all; name at least one"));
         }
         let keys: Vec<&str> = requests.iter().map(|request| request.name.as_str()).collect();
-        let answer = self.transport.run(&script::MULTI, &keys, |clock| {
+        let arguments = |site: &Site<'_>| {
             let mut arguments = Vec::with_capacity(requests.len() * 8);
             for request in requests {
                 // Whoever asks for several does not stand in line for one.
-                let asking = self.asking(&Acquire { place: None, ..request.clone() }, clock);
+                let asking = self.asking(&Acquire { place: None, ..request.clone() }, site);
                 let claim = match request.claim {
                     Claim::Mutex => "mutex",
                     Claim::Fair => "fair",
@@ -27,10 +28,18 @@ impl RedisStore {
                 arguments.extend(asking);
             }
             arguments
-        });
-        let numbers: Vec<i64> = parsed(answer.await?)?;
+        };
+        let sent = Sent::script(&script::MULTI, &keys, &arguments).durable(self.transport.config().durability);
+        let (answer, doubt) = match self.grants.transport.send(keys[0], &sent).await {
+            Ok(answer) => (answer, None),
+            Err(failed) => failed.doubtful()?,
+        };
+        let numbers: Vec<i64> = parsed(answer)?;
         match &numbers[..] {
             [0, tokens @ ..] if tokens.len() == requests.len() => {
+                if let Some(doubt) = doubt {
+                    return Err(doubt);
+                }
                 let grant = |token: &i64| Grant { token: u64::try_from(*token).ok().filter(|token| *token > 0) };
                 Ok(AttemptAll::Granted(tokens.iter().map(grant).collect()))
             }
@@ -41,7 +50,7 @@ impl RedisStore {
                 match attempt(answer, &request.name, request.claim.kind())? {
                     Attempt::Busy(busy) => Ok(AttemptAll::Busy { index, busy }),
                     Attempt::Late => {
-                        self.transport.late(request.not_after);
+                        self.transport.late(request.name.as_str(), request.not_after);
                         Ok(AttemptAll::Late)
                     }
                     Attempt::Granted(_) => Err(unknown()),

@@ -1,5 +1,6 @@
 //! The names of keys and channels, byte for byte as Redisson writes them, and our own.
 
+use super::slots;
 use crate::backend::Kind;
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
@@ -28,6 +29,14 @@ pub(super) fn channel(name: &Name, kind: Kind, owner: Option<WireOwner>) -> Stri
         // Redisson's latch puts braces around every name.
         (Kind::Latch, _) => format!("redisson_countdownlatch__channel__{{{name}}}"),
     }
+}
+
+/// Whether all keys and channels of a name lie in one slot of a cluster.
+pub(super) fn share_a_slot(name: &Name, kind: Kind) -> bool {
+    let (slot, tagged) = (slots::slot(name.as_str()), tagged(name));
+    slots::slot(&format!("lockkeeper:kind:{tagged}")) == slot
+        && slots::slot(&format!("{tagged}:timeout")) == slot
+        && slots::slot(&channel(name, kind, None)) == slot
 }
 
 /// The key of the store's own id.
@@ -76,6 +85,18 @@ mod tests {
         assert_eq!(channel(&braced, Kind::Latch, None), "redisson_countdownlatch__channel__{{orders}:42}");
         assert_eq!(behind("redisson_lock_queue:{orders}", "redisson_lock_queue:"), Some(plain));
         assert_eq!(behind("redisson_lock_queue:{orders}:42", "redisson_lock_queue:"), Some(braced));
+    }
+
+    #[test]
+    fn braces_that_split_slots_are_noticed() {
+        let shares = |name: &str, kind| share_a_slot(&Name::new(name).unwrap(), kind);
+        for name in ["orders", "{orders}:42", "a{b}c"] {
+            assert!(shares(name, Kind::Mutex), "{name}");
+        }
+        for name in ["{}orders", "a{b", "{", "a{}{b}", "a}b"] {
+            assert!(!shares(name, Kind::Mutex), "{name}");
+        }
+        assert!(shares("orders", Kind::Latch) && !shares("{orders}:42", Kind::Latch));
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! Who listens to which channel: one subscription per channel and connection, however many listen.
+//! Who listens to which channel, whatever connection its messages come by.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::Ringer;
 
-/// The listeners of one connection's life and the next.
+/// The listeners, over the lives of many connections.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     inner: Mutex<Inner>,
@@ -15,8 +15,6 @@ pub(super) struct Channels {
 struct Inner {
     listeners: HashMap<String, Vec<(u64, Ringer)>>,
     last_id: u64,
-    /// What the server was told, on the present connection.
-    subscribed: HashSet<String>,
 }
 
 /// Ends the listening when dropped; the channel itself is left by the next sweep.
@@ -55,29 +53,13 @@ impl Channels {
         }
     }
 
-    /// A new connection knows of no subscription; these are wanted.
-    pub(super) fn start_over(&self) -> Vec<String> {
-        let mut inner = self.inner();
-        inner.subscribed.clear();
-        inner.listeners.keys().cloned().collect()
+    /// The channels that somebody listens to.
+    pub(super) fn wanted(&self) -> Vec<String> {
+        self.inner().listeners.keys().cloned().collect()
     }
 
-    pub(super) fn is_subscribed(&self, channel: &str) -> bool {
-        self.inner().subscribed.contains(channel)
-    }
-
-    pub(super) fn set_subscribed(&self, channel: &str) {
-        self.inner().subscribed.insert(channel.to_owned());
-    }
-
-    /// Takes out the channels that nobody listens to any more.
-    pub(super) fn take_idle(&self) -> Vec<String> {
-        let mut inner = self.inner();
-        let idle: Vec<_> = inner.subscribed.iter().filter(|channel| !inner.listeners.contains_key(*channel)).cloned().collect();
-        for channel in &idle {
-            inner.subscribed.remove(channel);
-        }
-        idle
+    pub(super) fn is_wanted(&self, channel: &str) -> bool {
+        self.inner().listeners.contains_key(channel)
     }
 }
 

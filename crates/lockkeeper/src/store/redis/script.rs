@@ -4,15 +4,41 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, Script};
 
-/// A script of this store.
-pub(super) struct Lua(LazyLock<(String, &'static str)>);
+/// A script of this store, in two dialects: clusters of 7.0 and later publish in the slot.
+pub(super) struct Lua {
+    plain: LazyLock<Text>,
+    sharded: LazyLock<Text>,
+}
+
+/// A script's hash and itself.
+struct Text(String, String);
+
+impl Text {
+    fn new(text: String) -> Self {
+        Self(Script::new(&text).get_hash().to_owned(), text)
+    }
+}
+
+/// A text from `scripts`.
+macro_rules! file {
+    ($file:literal) => {
+        include_str!(concat!("scripts/", $file, ".lua"))
+    };
+}
+
+/// A script out of its parts.
+macro_rules! lua {
+    ($name:ident = $($part:expr),*) => {
+        pub(super) static $name: Lua = Lua {
+            plain: LazyLock::new(|| Text::new(concat!($($part),*).to_owned())),
+            sharded: LazyLock::new(|| Text::new($name.plain.1.replace("'PUBLISH'", "'SPUBLISH'"))),
+        };
+    };
+}
 
 macro_rules! scripts {
     ($($name:ident = $($part:literal)*;)* $(+ $more:ident;)*) => {
-        $(pub(super) static $name: Lua = Lua(LazyLock::new(|| {
-            let text = concat!($(include_str!(concat!("scripts/", $part, ".lua"))),*);
-            (Script::new(text).get_hash().to_owned(), text)
-        }));)*
+        $(lua! { $name = $(file!($part)),* })*
 
         /// All of them.
         pub(super) static ALL: &[&Lua] = &[$(&$name,)* $(&$more),*];
@@ -50,55 +76,50 @@ scripts! {
     + MULTI;
 }
 
-/// A text from `scripts`.
-macro_rules! lua {
-    ($file:literal) => {
-        include_str!(concat!("scripts/", $file, ".lua"))
-    };
-}
-
 /// A script as a function of the server it speaks to, its keys and arguments, with its libraries in front.
 macro_rules! function {
     ($name:literal, $($file:literal)*) => {
-        concat!("local function ", $name, "(redis, KEYS, ARGV)\n", $(lua!($file),)* "\nend\n")
+        concat!("local function ", $name, "(redis, KEYS, ARGV)\n", $(file!($file),)* "\nend\n")
     };
 }
 
-/// Several names at once: the scripts for one, as functions.
-pub(super) static MULTI: Lua = Lua(LazyLock::new(|| {
-    let text = concat!(
-        lua!("lib/time"),
-        lua!("lib/answers"),
+// Several names at once: the scripts for one, as functions.
+lua! {
+    MULTI =
+        file!("lib/time"),
+        file!("lib/answers"),
         function!("mutex", "lib/token" "mutex_acquire" "lib/names" "lib/kind" "lib/hash" "mutex_taken"),
         function!("fair", "lib/token" "lib/names" "lib/kind" "lib/hash" "lib/queue" "fair_acquire"),
         function!("read", "lib/token" "lib/names" "lib/kind" "lib/readers" "read_acquire"),
         function!("write", "lib/token" "lib/names" "lib/kind" "lib/readers" "write_acquire"),
         function!("permits", "lib/names" "lib/kind" "lib/permits" "permits_acquire"),
-        lua!("multi"),
-    );
-    (Script::new(text).get_hash().to_owned(), text)
-}));
+        file!("multi")
+}
 
 impl Lua {
+    fn text(&self, sharded: bool) -> &Text {
+        if sharded { &self.sharded } else { &self.plain }
+    }
+
     /// Leaves the script with the server.
-    pub(super) fn load(&self) -> Cmd {
+    pub(super) fn load(&self, sharded: bool) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
-        load.arg("LOAD").arg(self.0.1);
+        load.arg("LOAD").arg(&self.text(sharded).1);
         load
     }
 
     /// The call by hash.
-    pub(super) fn by_hash(&self, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
-        call("EVALSHA", &self.0.0, keys, arguments)
+    pub(super) fn by_hash(&self, sharded: bool, keys: &[&str], arguments: &[Vec<u8>]) -> Cmd {
+        call("EVALSHA", &self.text(sharded).0, keys, arguments)
     }
 
     /// The call in full, which also leaves the script with the server. Sent only after `NOSCRIPT`, which means that nothing was done.
-    pub(super) fn in_full(&self, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
-        call("EVAL", self.0.1, keys, arguments)
+    pub(super) fn in_full(&self, sharded: bool, keys: &[&str], arguments: &[Vec<u8>]) -> Cmd {
+        call("EVAL", &self.text(sharded).1, keys, arguments)
     }
 }
 
-fn call(command: &str, script: &str, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
+fn call(command: &str, script: &str, keys: &[&str], arguments: &[Vec<u8>]) -> Cmd {
     let mut call = redis::cmd(command);
     call.arg(script).arg(keys.len()).arg(keys).arg(arguments);
     call

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::locks::{attempt, renewed, text};
+use super::request::{Failed, Sent, Site};
 use super::{RedisStore, millis, parsed, script};
 use crate::backend::{Acquire, Attempt, Kind, Renew, Renewed, Reply, Standing, Vote, Voter};
 use crate::error::Result;
@@ -14,39 +15,44 @@ use crate::error::Result;
 impl RedisStore {
     async fn voted(&self, request: &Acquire, max_lease: Duration) -> Result<Vote> {
         let keys = [request.name.as_str()];
-        let answer = self.transport.run_knowing_run(&script::VOTE, &keys, |clock, run| {
-            let mut arguments = self.asking(request, clock);
-            arguments.extend([text(run), millis(max_lease)]);
+        let arguments = |site: &Site<'_>| {
+            let mut arguments = self.asking(request, site);
+            arguments.extend([text(site.run), millis(max_lease)]);
             arguments
-        });
-        let numbers: Vec<i64> = parsed(answer.await?)?;
+        };
+        let sent = Sent::script(&script::VOTE, &keys, &arguments).durable(self.transport.config().durability);
+        let answer = self.grants.transport.send(keys[0], &sent.knowing_run()).await.map_err(Failed::into_error)?;
+        let numbers: Vec<i64> = parsed(answer)?;
         if let [-6, left] = numbers[..] {
             return Ok(Vote::Quarantined(Duration::from_millis(u64::try_from(left).unwrap_or_default())));
         }
         let attempt = attempt(&numbers, &request.name, Kind::Mutex)?;
         if attempt == Attempt::Late {
-            self.transport.late(request.not_after);
+            self.transport.late(keys[0], request.not_after);
         }
         Ok(Vote::Cast(attempt))
     }
 
     async fn kept_votes(&self, requests: &[Renew], max_lease: Duration) -> Result<Vec<Result<Renewed>>> {
         let keys: Vec<&str> = requests.iter().map(|request| request.name.as_str()).collect();
-        let answer = self.transport.run_knowing_run(&script::KEEP_VOTES, &keys, |_, run| {
-            let mut arguments = vec![text(run), millis(max_lease)];
+        let arguments = |site: &Site<'_>| {
+            let mut arguments = vec![text(site.run), millis(max_lease)];
             for Renew { owner, lease, .. } in requests {
                 arguments.extend([text(owner), lease.map_or_else(|| b"0".to_vec(), millis)]);
             }
             arguments
-        });
-        let answers: Vec<Value> = parsed(answer.await?)?;
+        };
+        let sent = Sent::script(&script::KEEP_VOTES, &keys, &arguments).durable(self.transport.config().durability);
+        let key = keys.first().copied().unwrap_or_default();
+        let answer = self.grants.transport.send(key, &sent.knowing_run()).await.map_err(Failed::into_error)?;
+        let answers: Vec<Value> = parsed(answer)?;
         Ok(answers.into_iter().map(renewed).collect())
     }
 
     async fn stands(&self, max_lease: Duration, what: &str) -> Result<Standing> {
-        let answer =
-            self.transport.run_knowing_run(&script::STANDING, &[], |_, run| vec![text(run), millis(max_lease), text(what)]);
-        let left: i64 = parsed(answer.await?)?;
+        let arguments = |site: &Site<'_>| vec![text(site.run), millis(max_lease), text(what)];
+        let sent = Sent::script(&script::STANDING, &[], &arguments).knowing_run();
+        let left: i64 = parsed(self.transport.send("", &sent).await.map_err(Failed::into_error)?)?;
         Ok(match u64::try_from(left) {
             Err(_) => Standing::Unknown,
             Ok(0) => Standing::Admitted,

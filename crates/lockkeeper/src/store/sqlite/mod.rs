@@ -97,6 +97,7 @@ impl Backend for SqliteStore {
             fencing: true,
             hand_over: true,
             acquire_all: true,
+            any_name: true,
             push: true,
             liveness: Liveness::Lease,
             min_lease: Duration::from_millis(10),

@@ -3,7 +3,7 @@
 -- Reply: the errors that name a missing right, each once
 
 local key, other, list, set = KEYS[1], KEYS[1] .. ':hash', KEYS[1] .. ':list', KEYS[1] .. ':set'
-local channel, refused = 'redisson_lock__channel:{' .. KEYS[1] .. '}', {}
+local channel, refused = 'redisson_lock__channel:' .. KEYS[1], {}
 
 for _, call in ipairs({
   {'TIME'}, {'TYPE', key}, {'EXISTS', key}, {'PTTL', key}, {'DEL', key, other, list, set},

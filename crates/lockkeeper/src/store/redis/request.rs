@@ -1,0 +1,187 @@
+//! What goes over a connection: a script or a command, with what has to travel in the same write, and what can come of it.
+
+use std::time::Duration;
+
+use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
+
+use super::clock::Offset;
+use super::config::Durability;
+use super::script::Lua;
+use super::{error, names, slots};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::runtime::Instant;
+
+/// What a script's arguments depend on: the server that gets them.
+pub(super) struct Site<'a> {
+    pub(super) offset: &'a Offset,
+    pub(super) cluster: bool,
+    pub(super) asking: bool,
+    /// The id of the server's run; nothing if it was not asked for.
+    pub(super) run: &'a str,
+}
+
+impl Site<'_> {
+    /// Microseconds on the server's clock, never later than `at`.
+    pub(super) fn micros(&self, at: Instant) -> Vec<u8> {
+        self.offset.translated(at).to_string().into_bytes()
+    }
+
+    /// The key that counts the tokens of a name: its own, its slot's, or the server's. None while its slot moves here: a key that is already here
+    /// would keep the operator from moving it.
+    pub(super) fn tokens(&self, name: &Name, per_name: bool) -> Vec<u8> {
+        if self.asking {
+            Vec::new()
+        } else if per_name {
+            names::tokens_of(name).into_bytes()
+        } else if self.cluster {
+            slots::tokens_of(slots::slot(name.as_str())).into_bytes()
+        } else {
+            names::TOKENS.into()
+        }
+    }
+}
+
+/// Makes a script's arguments.
+pub(super) type Arguments<'a> = &'a (dyn Fn(&Site<'_>) -> Vec<Vec<u8>> + Send + Sync);
+
+#[derive(Clone, Copy)]
+pub(super) enum Carried<'a> {
+    Command(&'a Cmd),
+    Script { script: &'a Lua, keys: &'a [&'a str], arguments: Arguments<'a> },
+}
+
+/// One request.
+#[derive(Clone, Copy)]
+pub(super) struct Sent<'a> {
+    pub(super) what: Carried<'a>,
+    /// The slot is moving here, and we were sent here for one request.
+    pub(super) asking: bool,
+    /// Where its effect must be before it counts.
+    pub(super) durable: Durability,
+    /// Its arguments name the server's run.
+    pub(super) knows_run: bool,
+    /// It touches its keys and nothing beside them: it can follow them while their slot moves. Else it waits until all have arrived.
+    pub(super) follows: bool,
+}
+
+impl<'a> Sent<'a> {
+    pub(super) fn command(command: &'a Cmd) -> Self {
+        Self { what: Carried::Command(command), asking: false, durable: Durability::Master, knows_run: false, follows: true }
+    }
+
+    pub(super) fn script(script: &'a Lua, keys: &'a [&'a str], arguments: Arguments<'a>) -> Self {
+        let what = Carried::Script { script, keys, arguments };
+        Self { what, asking: false, durable: Durability::Master, knows_run: false, follows: false }
+    }
+
+    pub(super) fn asking(self) -> Self {
+        Self { asking: true, ..self }
+    }
+
+    pub(super) fn durable(self, durable: Durability) -> Self {
+        Self { durable, ..self }
+    }
+
+    pub(super) fn following(self, follows: bool) -> Self {
+        Self { follows, ..self }
+    }
+
+    /// Whether it has several keys, which may be in different places while their slot moves.
+    pub(super) fn is_of_many(&self) -> bool {
+        matches!(self.what, Carried::Script { keys, .. } if keys.len() > 1)
+    }
+
+    pub(super) fn knowing_run(self) -> Self {
+        Self { knows_run: true, ..self }
+    }
+
+    /// Nothing else travels with it.
+    pub(super) fn is_single(&self) -> bool {
+        !self.asking && self.durable == Durability::Master
+    }
+
+    /// The command between what travels with it; how many answers come before those that count, and how many of those there are.
+    pub(super) fn around(&self, command: &Cmd) -> (Pipeline, usize, usize) {
+        let mut pipeline = redis::pipe();
+        if self.asking {
+            pipeline.cmd("ASKING");
+        }
+        pipeline.add_command(command.clone());
+        let millis = |within: Duration| within.as_millis() as u64;
+        match self.durable {
+            Durability::Master => {}
+            Durability::Replicas(number, within) => {
+                pipeline.cmd("WAIT").arg(number).arg(millis(within));
+            }
+            Durability::Disk(within) => {
+                pipeline.cmd("WAITAOF").arg(1).arg(0).arg(millis(within));
+            }
+        }
+        let waits = usize::from(self.durable != Durability::Master);
+        (pipeline, usize::from(self.asking), 1 + waits)
+    }
+
+    /// What the answers mean.
+    pub(super) fn judge(&self, answers: RedisResult<Vec<Value>>) -> std::result::Result<Value, Failed> {
+        let mut answers = answers.map_err(Failed::of)?.into_iter();
+        let nothing = || Failed::Unsent(Error::new(ErrorKind::Protocol, "redis answered less than was asked"));
+        let answer = answers.next().ok_or_else(nothing)?.extract_error().map_err(Failed::of)?;
+        let (wanted, who) = match self.durable {
+            Durability::Master => return Ok(answer),
+            Durability::Replicas(number, _) => (u64::from(number), "replicas"),
+            Durability::Disk(_) => (1, "disks"),
+        };
+        // Whatever is wrong with waiting, what was to be waited for is done.
+        let acknowledged = match answers.next() {
+            Some(Value::Int(number)) => u64::try_from(number).unwrap_or(0),
+            Some(Value::Array(numbers)) => match numbers.first() {
+                Some(Value::Int(number)) => u64::try_from(*number).unwrap_or(0),
+                _ => 0,
+            },
+            _ => 0,
+        };
+        if acknowledged >= wanted { Ok(answer) } else { Err(Failed::Unreplicated { answer, acknowledged, wanted, who }) }
+    }
+}
+
+/// Why there is no answer that counts.
+#[derive(Debug)]
+pub(super) enum Failed {
+    /// It was not sent.
+    Unsent(Error),
+    /// The server refused it, and did nothing.
+    Refused(RedisError),
+    /// The connection broke: it may have been done or not.
+    Unknown(RedisError),
+    /// It was done, but is not where it must be.
+    Unreplicated { answer: Value, acknowledged: u64, wanted: u64, who: &'static str },
+}
+
+impl Failed {
+    fn of(error: RedisError) -> Self {
+        if error.code().is_some() { Self::Refused(error) } else { Self::Unknown(error) }
+    }
+
+    /// An answer that came all the same, and why what it grants does not count.
+    pub(super) fn doubtful(self) -> Result<(Value, Option<Error>)> {
+        match self {
+            Self::Unreplicated { answer, acknowledged, wanted, who } => {
+                let doubt = Self::Unreplicated { answer: Value::Nil, acknowledged, wanted, who };
+                Ok((answer, Some(doubt.into_error())))
+            }
+            failed => Err(failed.into_error()),
+        }
+    }
+
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Self::Unsent(error) => error,
+            Self::Refused(error) | Self::Unknown(error) => error::of_request(error),
+            Self::Unreplicated { acknowledged, wanted, who, .. } => Error::new(
+                ErrorKind::Unreplicated,
+                format!("{acknowledged} of {wanted} {who} have it; it does not count, and is being given back"),
+            ),
+        }
+    }
+}

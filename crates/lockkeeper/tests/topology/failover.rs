@@ -1,0 +1,214 @@
+//! Masters are killed under load: service is back as soon as a new one can be written to, and shards that are well notice nothing.
+
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Client, ErrorKind};
+
+use crate::cluster::Cluster;
+use crate::harness::{ms, skipped, tell, try_eyes};
+use crate::load::Load;
+use crate::sentinels::{MASTER, Watched};
+use crate::server::{Flavour, Server};
+
+/// From a new master that can be written to, to the first grant.
+const PROMISED: Duration = Duration::from_secs(1);
+
+/// The same where other tests run beside this one.
+const BEARABLE: Duration = Duration::from_secs(3);
+
+/// Before a failover no new master can be there: what is granted so soon was granted by the old one.
+const SOONEST: Duration = ms(300);
+
+/// What becomes of a master.
+#[derive(Clone, Copy)]
+enum End {
+    Killed,
+    /// It keeps its connections and answers nothing.
+    Frozen,
+}
+
+impl End {
+    fn of(self, server: &mut Server) {
+        match self {
+            Self::Killed => server.kill(),
+            Self::Frozen => server.freeze(),
+        }
+    }
+}
+
+/// When one of these first takes a write of a key, and whoever has to name it does so.
+async fn writable(ports: Vec<u16>, key: String, named: impl Fn(u16) -> bool + Send + 'static) -> Instant {
+    let probing = tokio::task::spawn_blocking(move || {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(30) {
+            for port in ports.iter().filter(|port| named(**port)) {
+                let written = try_eyes(*port).and_then(|mut eyes| tell::<()>(&mut eyes, &format!("SET {key} 1 PX 1000")));
+                if written.is_ok() {
+                    return Instant::now();
+                }
+            }
+            std::thread::sleep(ms(10));
+        }
+        panic!("no new master")
+    });
+    probing.await.unwrap()
+}
+
+/// How long after `writable` the first grant came.
+async fn first_grant(load: &Load, since: Instant, writable: Instant, of: impl Fn(&str) -> bool) -> Duration {
+    let began = Instant::now();
+    loop {
+        if let Some(at) = load.seen.first_after(since, &of) {
+            return at.saturating_duration_since(writable);
+        }
+        assert!(began.elapsed() < Duration::from_secs(20), "no grant after the failover");
+        tokio::time::sleep(ms(5)).await;
+    }
+}
+
+async fn sentinels_are_followed(end: End, within: Duration, rounds: usize) {
+    if skipped("sentinels", Flavour::Redis) {
+        return;
+    }
+    let mut watched = Watched::start(Flavour::Redis);
+    let client = Client::builder().lease(ms(3_000)).connect(watched.url(0)).await.unwrap();
+    let names: Vec<String> = (0..8).map(|number| format!("m{number}")).collect();
+    let load = Load::start(&client, &names, 2);
+    let mut took = Vec::new();
+    for _ in 0..rounds {
+        tokio::time::sleep(ms(300)).await;
+        let master = watched.master().expect("a master");
+        let others =
+            watched.servers.iter().enumerate().filter(|(index, _)| *index != master).map(|(_, server)| server.port).collect();
+        let killed = Instant::now();
+        end.of(&mut watched.servers[master]);
+        let sentinels: Vec<u16> = watched.sentinels.iter().map(|sentinel| sentinel.port).collect();
+        let named = move |port: u16| {
+            let names =
+                |sentinel: &u16| tell(&mut try_eyes(*sentinel).ok()?, &format!("SENTINEL GET-MASTER-ADDR-BY-NAME {MASTER}")).ok();
+            sentinels.iter().filter_map(names).any(|(_, named): (String, u16)| named == port)
+        };
+        let writable = writable(others, "probe".to_owned(), named).await;
+        took.push(first_grant(&load, killed + SOONEST, writable, |_| true).await);
+        watched = tokio::task::spawn_blocking(move || {
+            match end {
+                End::Killed => watched.bring_back(master),
+                End::Frozen => {
+                    watched.servers[master].thaw();
+                    watched.settle();
+                }
+            }
+            watched
+        })
+        .await
+        .unwrap();
+    }
+    load.end().await;
+    println!("first grant after a master was writable: {took:?}");
+    assert!(took.iter().all(|took| *took < within), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_killed_under_load_is_replaced() {
+    sentinels_are_followed(End::Killed, BEARABLE, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: cargo xtask faults"]
+async fn twenty_masters_killed_under_load_are_replaced_within_a_second_of_the_new_one() {
+    sentinels_are_followed(End::Killed, PROMISED, 20).await;
+}
+
+async fn a_cluster_is_followed(flavour: Flavour, end: End, within: Duration, rounds: usize) {
+    if skipped("cluster", flavour) {
+        return;
+    }
+    let mut cluster = Cluster::start(flavour);
+    let client = Client::builder().lease(ms(3_000)).connect(cluster.url()).await.unwrap();
+    // Tags whose slots lie in the three parts: 5061, 12182, and 1584 by the server's rule.
+    let slots = [("bar", 5_061), ("foo", 12_182), ("x0", slot_of(&cluster, "x0"))];
+    let names: Vec<String> = slots.iter().flat_map(|(tag, _)| (0..3).map(move |number| format!("{{{tag}}}:{number}"))).collect();
+    let load = Load::start(&client, &names, 2);
+    let (mut took, mut gaps) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        tokio::time::sleep(ms(300)).await;
+        let (tag, slot) = slots[round % slots.len()];
+        let master = cluster.master_of(slot).expect("a master");
+        let hit = |name: &str| {
+            slots.iter().any(|(tag, slot)| name.starts_with(&format!("{{{tag}}}")) && cluster_serves(&cluster, master, *slot))
+        };
+        let hit: Vec<String> = names.iter().filter(|name| hit(name)).cloned().collect();
+        let others =
+            cluster.servers.iter().enumerate().filter(|(index, _)| *index != master).map(|(_, server)| server.port).collect();
+        let killed = Instant::now();
+        end.of(&mut cluster.servers[master]);
+        let writable = writable(others, format!("{{{tag}}}:probe"), |_| true).await;
+        took.push(first_grant(&load, killed + SOONEST, writable, |name| hit.iter().any(|hit| hit == name)).await);
+        gaps.push(load.seen.longest_gap(killed, Instant::now(), |name| hit.iter().all(|hit| hit != name)));
+        cluster = tokio::task::spawn_blocking(move || {
+            match end {
+                End::Killed => cluster.servers[master].start_again(),
+                End::Frozen => cluster.servers[master].thaw(),
+            }
+            cluster.settle();
+            cluster
+        })
+        .await
+        .unwrap();
+    }
+    load.end().await;
+    println!("first grant after a master was writable: {took:?}; nobody served of the others for {gaps:?}");
+    assert!(took.iter().all(|took| *took < within), "{took:?}");
+    assert!(gaps.iter().all(|gap| *gap < within), "{gaps:?}");
+}
+
+/// Names of the shards that are well can be locked by who comes only now.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_can_connect_while_a_shard_is_down() {
+    if skipped("a shard is down", Flavour::Redis) {
+        return;
+    }
+    let mut cluster = tokio::task::spawn_blocking(|| Cluster::start(Flavour::Redis)).await.unwrap();
+    // Its replica first: nobody takes its place.
+    for server in [3, 0] {
+        cluster.servers[server].kill();
+    }
+    let client = Client::connect(cluster.url()).await.unwrap();
+    client.mutex("foo").lock().wait(Duration::from_secs(5)).await.unwrap().release().await.unwrap();
+    let error = client.mutex("bar").lock().wait(ms(500)).await.map(drop).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error:?}");
+}
+
+fn slot_of(cluster: &Cluster, key: &str) -> u16 {
+    tell(&mut crate::harness::eyes(cluster.servers[0].port), &format!("CLUSTER KEYSLOT {key}")).unwrap()
+}
+
+fn cluster_serves(cluster: &Cluster, server: usize, slot: u16) -> bool {
+    cluster.master_of(slot) == Some(server)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shard_killed_under_load_comes_back_and_the_others_keep_serving() {
+    a_cluster_is_followed(Flavour::Redis, End::Killed, BEARABLE, 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: cargo xtask faults"]
+async fn twenty_shards_killed_under_load_come_back_and_the_others_keep_serving() {
+    a_cluster_is_followed(Flavour::Redis, End::Killed, PROMISED, 20).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: cargo xtask faults"]
+async fn shards_of_valkey_killed_under_load_come_back_and_the_others_keep_serving() {
+    a_cluster_is_followed(Flavour::Valkey, End::Killed, PROMISED, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes minutes: cargo xtask faults"]
+async fn masters_that_fall_silent_under_load_are_replaced() {
+    // Those who asked the silent one wait for the command timeout.
+    let within = Duration::from_secs(4);
+    sentinels_are_followed(End::Frozen, within, 3).await;
+    a_cluster_is_followed(Flavour::Redis, End::Frozen, within, 3).await;
+}

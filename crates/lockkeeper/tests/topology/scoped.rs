@@ -1,0 +1,113 @@
+//! A part of a store: all names under a prefix. For cases that share a store without databases.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::Result;
+use lockkeeper::backend::{
+    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Listing, Page, Release,
+    Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+};
+use lockkeeper::name::Name;
+
+pub(crate) struct Scoped {
+    store: Arc<dyn Backend>,
+    prefix: String,
+}
+
+impl Scoped {
+    pub(crate) fn new(store: Arc<dyn Backend>, prefix: String) -> Self {
+        Self { store, prefix }
+    }
+
+    fn inside(&self, name: &Name) -> Name {
+        Name::new(format!("{}{name}", self.prefix)).expect("short enough")
+    }
+
+    fn outside(&self, mut found: Snapshot) -> Snapshot {
+        found.name = Name::new(found.name.as_str().strip_prefix(&self.prefix).expect("a name of ours")).expect("a name");
+        found
+    }
+
+    fn acquire_inside(&self, request: Acquire) -> Acquire {
+        Acquire { name: self.inside(&request.name), ..request }
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Scoped {
+    fn capabilities(&self) -> Capabilities {
+        self.store.capabilities()
+    }
+
+    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+        Arc::new(Self { store: Arc::clone(&self.store).lane(), prefix: self.prefix.clone() })
+    }
+
+    fn identity(&self) -> Reply<'_, String> {
+        self.store.identity()
+    }
+
+    fn liveness(&self) -> Result<Option<OwnedFd>> {
+        self.store.liveness()
+    }
+
+    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
+        self.store.acquire(self.acquire_inside(request))
+    }
+
+    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        self.store.acquire_all(requests.into_iter().map(|request| self.acquire_inside(request)).collect())
+    }
+
+    fn release(&self, request: Release) -> Reply<'_, Released> {
+        let then = request.then.map(|then| Box::new(self.acquire_inside(*then)));
+        self.store.release(Release { name: self.inside(&request.name), then, ..request })
+    }
+
+    fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
+        self.store.renew(requests.into_iter().map(|request| Renew { name: self.inside(&request.name), ..request }).collect())
+    }
+
+    fn count(&self, request: Count) -> Reply<'_, Tally> {
+        self.store.count(Count { name: self.inside(&request.name), ..request })
+    }
+
+    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+        self.store.watch(Watch { name: self.inside(&watch.name), ..watch })
+    }
+
+    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
+        let name = self.inside(&name);
+        Box::pin(async move { Ok(self.store.inspect(name).await?.map(|found| self.outside(found))) })
+    }
+
+    fn list(&self, mut listing: Listing) -> Reply<'_, Page> {
+        listing.pattern = format!("{}{}", self.prefix, listing.pattern);
+        Box::pin(async move {
+            let mut page = self.store.list(listing).await?;
+            page.found = page.found.into_iter().map(|found| self.outside(found)).collect();
+            Ok(page)
+        })
+    }
+
+    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
+        self.store.force_release(self.inside(&name))
+    }
+
+    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
+        self.store.announce(card, ttl)
+    }
+
+    fn note(&self, event: &Event<'_>) {
+        self.store.note(event);
+    }
+}
+
+impl fmt::Debug for Scoped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scoped({})", self.prefix)
+    }
+}

@@ -1,0 +1,21 @@
+//! `cargo xtask faults`: what takes too long for every change. Masters are killed, networks parted and slots moved, many times each, and the contract runs on
+//! deployments that the ordinary tests leave out.
+
+use std::time::Duration;
+
+use crate::setup;
+use crate::steps::{Run, step};
+use crate::test::knowing_servers;
+
+/// What all of it may take, building included.
+const LIMIT: Duration = Duration::from_secs(60 * 60);
+
+/// Runs the tests of real deployments, the ignored ones too; `arguments` choose some by name.
+pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
+    step("setup", "what the tests need", setup::needed)?;
+    let mut words = vec!["test", "-p", "lockkeeper", "--all-features", "--test", "topology", "--"];
+    // Two deployments at once are enough for a small machine.
+    words.extend(["--include-ignored", "--test-threads", "2"]);
+    words.extend(arguments.iter().map(String::as_str));
+    knowing_servers(Run::cargo(&words).within(LIMIT)).stream()
+}
