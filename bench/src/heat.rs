@@ -47,6 +47,7 @@ impl<'a> Field<'a> {
     fn race(&self, who: &[&'static str], programs: &Programs, results: &mut Results) {
         let mut teams = Vec::new();
         for &id in who {
+            println!("    {id} gets ready");
             match self.start(id, programs) {
                 Ok(team) => teams.push((id, Some(team))),
                 Err(why) => self.fail(id, why, results),
@@ -56,6 +57,7 @@ impl<'a> Field<'a> {
         frozen.iter().for_each(Server::freeze);
         let repeats = if self.course.is_long() { 1 } else { self.pace.repeats };
         for repeat in 0..repeats {
+            println!("    round {} of {repeats}", repeat + 1);
             // Whoever was first is last in the next round.
             let count = teams.len().max(1);
             for turn in 0..teams.len() {

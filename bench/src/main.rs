@@ -64,7 +64,7 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
         print!("{}", page::table(course, &results));
     }
     let text = page::whole(&wanted, &results, &programs, &machine, quick);
-    println!("{}", page::goals(&results));
+    println!("{}", page::goals(&results, only.is_none()));
     println!("took {:.0} s after building", began.elapsed().as_secs_f64());
     if only.is_some() {
         println!("docs/benchmarks.md is written by a run of everything");

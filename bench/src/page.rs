@@ -111,10 +111,10 @@ fn shown(cell: &Cell, course: &'static str, id: &'static str, results: &Results)
     }
 }
 
-/// The goals and whether they are met.
-pub(crate) fn goals(results: &Results) -> String {
+/// The goals and whether they are met; also those that were not run, or not.
+pub(crate) fn goals(results: &Results, also_not_run: bool) -> String {
     let mut text = String::from("| workload | figure | goal | measured |  |\n|---|---|---:|---:|---|\n");
-    for goal in goals::all(results) {
+    for goal in goals::all(results).into_iter().filter(|goal| also_not_run || goal.measured.is_some()) {
         let (measured, verdict) = match (goal.measured, goal.is_met()) {
             (Some(value), Some(true)) => (plain(value), "met"),
             (Some(value), _) => (plain(value), "**missed**"),
@@ -147,7 +147,7 @@ pub(crate) fn whole(courses: &[Course], results: &Results, programs: &Programs, 
             machine.load, machine.cores
         );
     }
-    let _ = writeln!(text, "## Goals\n\n{}", goals(results));
+    let _ = writeln!(text, "## Goals\n\n{}", goals(results, true));
     let _ = writeln!(text, "## What ran where\n");
     let _ = writeln!(
         text,
