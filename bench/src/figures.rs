@@ -1,9 +1,10 @@
 //! Medians, percentiles, and what a list of turns says about handing over.
 
-/// The value below which this part of the others lies; zero of none.
+/// The value below which this part of the others lies. What is no number does not count, and of none there is none.
 pub(crate) fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
+    values.retain(|value| !value.is_nan());
     values.sort_by(f64::total_cmp);
-    values.get(((values.len() as f64 - 1.0) * part).round() as usize).copied().unwrap_or(0.0)
+    values.get(((values.len() as f64 - 1.0) * part).round() as usize).copied().unwrap_or(f64::NAN)
 }
 
 pub(crate) fn median(values: Vec<f64>) -> f64 {
@@ -35,7 +36,8 @@ mod tests {
     fn quantiles_of_few_and_of_none() {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
         assert_eq!(quantile((0..=100).map(f64::from).collect(), 0.99), 99.0);
-        assert_eq!(median(Vec::new()), 0.0);
+        assert_eq!(median(vec![f64::NAN, 4.0]), 4.0);
+        assert!(median(Vec::new()).is_nan());
     }
 
     #[test]

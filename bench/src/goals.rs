@@ -36,6 +36,9 @@ impl Goal {
 
 /// Few digits, but enough to tell.
 pub(crate) fn plain(value: f64) -> String {
+    if value.is_nan() {
+        return "none".to_owned();
+    }
     let digits = match value.abs() {
         0.0 => 0,
         v if v < 0.1 => 4,
@@ -80,9 +83,42 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
             beside("b64", "mutex", "redisson", Heat::server_micros),
         ),
         goal("b", "512 tasks: cycles/s over the floor's", AtLeast(1.25), beside("b512", "mutex", "floor", rate)),
-        goal("c", "8 processes: hand-over p50 over Redisson's", AtMost(0.5), beside("c8p", "mutex", "redisson", handed)),
-        goal("c", "8 processes: hand-over p50 over rslock's", AtMost(0.02), beside("c8p", "mutex", "rslock", handed)),
-        goal("c", "8 processes: hand-over p50 over rlock's", AtMost(0.02), beside("c8p", "mutex", "rlock", handed)),
+        goal(
+            "c",
+            "8 processes that rest between turns: hand-over p50 over Redisson's",
+            AtMost(0.5),
+            beside("c8r", "mutex", "redisson", handed),
+        ),
+        goal(
+            "c",
+            "8 processes that rest between turns: hand-over p50 over rslock's",
+            AtMost(0.02),
+            beside("c8r", "mutex", "rslock", handed),
+        ),
+        goal(
+            "c",
+            "8 processes that rest between turns: hand-over p50 over rlock's",
+            AtMost(0.02),
+            beside("c8r", "mutex", "rlock", handed),
+        ),
+        goal(
+            "c",
+            "8 processes that ask again at once: the same over Redisson's",
+            AtMost(0.5),
+            beside("c8p", "mutex", "redisson", handed),
+        ),
+        goal(
+            "c",
+            "8 processes that ask again at once: the same over rslock's",
+            AtMost(0.02),
+            beside("c8p", "mutex", "rslock", handed),
+        ),
+        goal(
+            "c",
+            "8 processes that ask again at once: the same over rlock's",
+            AtMost(0.02),
+            beside("c8p", "mutex", "rlock", handed),
+        ),
         goal(
             "c",
             "64 tasks of one process: acquisitions/s over Redisson's",
@@ -120,9 +156,15 @@ mod tests {
 
     #[test]
     fn figures_are_short() {
-        for (value, text) in
-            [(0.0, "0"), (0.0204, "0.0204"), (1.3, "1.3"), (12.34, "12.3"), (1_234_567.0, "1,234,567"), (100.0, "100")]
-        {
+        for (value, text) in [
+            (f64::NAN, "none"),
+            (0.0, "0"),
+            (0.0204, "0.0204"),
+            (1.3, "1.3"),
+            (12.34, "12.3"),
+            (1_234_567.0, "1,234,567"),
+            (100.0, "100"),
+        ] {
             assert_eq!(plain(value), text);
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::contestants::{self, Programs};
-use crate::courses::{Course, Pace, Place};
+use crate::courses::{Course, Pace, Place, Shows};
 use crate::results::{Heat, Results, ServerSays};
 use crate::server::{Flavour, Server};
 use crate::team::Team;
@@ -15,10 +15,14 @@ pub(crate) fn run(course: &Course, pace: &Pace, programs: &Programs, results: &m
     if course.place == Place::Commands {
         return commands::run(course, pace, programs, results);
     }
-    // Who keeps many locks keeps them also while others have their turn: one after the other, each on a server of its own.
-    let groups: Vec<&[&'static str]> = if course.is_long() { course.who.chunks(1).collect() } else { vec![course.who] };
-    for group in groups {
-        Field::new(course, pace).race(group, programs, results);
+    if !course.begins_anew() {
+        return Field::new(course, pace).race(&course.who, pace.repeats, programs, results);
+    }
+    let repeats = if course.shows == Shows::Keeping { 1 } else { pace.repeats };
+    for _ in 0..repeats {
+        for id in &course.who {
+            Field::new(course, pace).race(&[*id], 1, programs, results);
+        }
     }
 }
 
@@ -44,7 +48,7 @@ impl<'a> Field<'a> {
         Self { course, pace, servers, frozen, folder }
     }
 
-    fn race(&self, who: &[&'static str], programs: &Programs, results: &mut Results) {
+    fn race(&self, who: &[&'static str], repeats: usize, programs: &Programs, results: &mut Results) {
         let mut teams = Vec::new();
         for &id in who {
             println!("    {id} gets ready");
@@ -55,7 +59,6 @@ impl<'a> Field<'a> {
         }
         let (well, frozen) = self.servers.split_at(self.servers.len() - self.frozen);
         frozen.iter().for_each(Server::freeze);
-        let repeats = if self.course.is_long() { 1 } else { self.pace.repeats };
         for repeat in 0..repeats {
             println!("    round {} of {repeats}", repeat + 1);
             // Whoever was first is last in the next round.
@@ -81,7 +84,7 @@ impl<'a> Field<'a> {
         let program = programs.of(contestant);
         let command = program.command.clone()?;
         let java = command[0] == "java";
-        let warm = if self.course.is_long() || self.course.id == "d" {
+        let warm = if self.course.begins_anew() {
             0.0
         } else if java {
             self.pace.java_warm
@@ -113,12 +116,12 @@ impl<'a> Field<'a> {
     }
 
     fn seconds(&self) -> f64 {
-        if self.course.is_long() { self.pace.keeping } else { self.pace.seconds }
+        if self.course.shows == Shows::Keeping { self.pace.keeping } else { self.pace.seconds }
     }
 
     /// Long enough for those who poll, and for a crowd; who takes longer hangs.
     fn limit(&self) -> Duration {
-        Duration::from_secs_f64(3.0 * self.seconds() + 15.0)
+        Duration::from_secs_f64(3.0 * self.seconds() + self.pace.patience)
     }
 
     fn fail(&self, id: &'static str, why: String, results: &mut Results) {

@@ -55,7 +55,7 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
         return Err("there is no such workload; there are a to j".to_owned());
     }
     let machine = machine::Machine::look();
-    let programs = Programs::build(wanted.iter().flat_map(|course| course.who))?;
+    let programs = Programs::build(wanted.iter().flat_map(|course| &course.who))?;
     let began = Instant::now();
     let mut results = Results::default();
     for (number, course) in wanted.iter().enumerate() {

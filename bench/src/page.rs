@@ -73,7 +73,7 @@ pub(crate) fn table(course: &Course, results: &Results) -> String {
     text.push_str("\n|---|");
     columns.iter().for_each(|_| text.push_str("---:|"));
     text.push('\n');
-    for &id in course.who {
+    for &id in &course.who {
         let _ = write!(text, "| {} |", contestants::find(id).label);
         if results.of(course.id, id).is_empty() {
             let why = results.trouble.get(&(course.id, id)).map_or("not run", String::as_str);
@@ -85,7 +85,7 @@ pub(crate) fn table(course: &Course, results: &Results) -> String {
         }
         text.push('\n');
     }
-    for &id in course.who {
+    for &id in &course.who {
         if let Some(why) = results.trouble.get(&(course.id, id)).filter(|_| !results.of(course.id, id).is_empty()) {
             let count = results.of(course.id, id).len();
             let _ = writeln!(text, "\n{}: only {count} heats, then {}.", contestants::find(id).label, one_line(why));
@@ -102,7 +102,7 @@ fn shown(cell: &Cell, course: &'static str, id: &'static str, results: &Results)
     match cell {
         Cell::Evenness => results.evenness(course, id).map_or_else(String::new, |even| format!("{even:.2}")),
         Cell::Of(figure) => match results.spread(course, id, *figure) {
-            Some((half, least, most)) if results.of(course, id).len() > 1 => {
+            Some((half, least, most)) if results.of(course, id).len() > 1 && !half.is_nan() => {
                 format!("{} ({} – {})", plain(half), plain(least), plain(most))
             }
             Some((half, ..)) => plain(half),
@@ -181,7 +181,7 @@ pub(crate) fn whole(courses: &[Course], results: &Results, programs: &Programs, 
         let _ = writeln!(text, "### ({}) {}\n\n{}", course.id, course.title, table(course, results));
         match course.id {
             "b512" => text.push_str("![Cycles per second by number of tasks](benchmarks/throughput.svg)\n\n"),
-            "c8p" => text.push_str("![Hand-over between 8 processes](benchmarks/hand-over.svg)\n\n"),
+            "c8r" => text.push_str("![Hand-over between 8 processes](benchmarks/hand-over.svg)\n\n"),
             _ => {}
         }
     }
@@ -202,6 +202,8 @@ Python, a goroutine in Go, a tokio task in Rust, where one task has one thread a
 
 A *cycle* is: take the lock, give it back, wait for both answers. A *hand-over* lasts from the moment at which a holder begins to release until one of those who waited at that moment has
 the lock: if the holder takes it again at once, or a latecomer goes first, that counts as waiting too. *Slowest / fastest* are the turns of the contenders over all heats.
+A millisecond is as long as the language's timer makes it: two with tokio.
+Where the table says *none*, none of those who waited ever got it.
 The *floor* is what any lock on Redis costs at least that asks twice: the same driver, one connection, the same tasks, the shortest scripts.
 
 ## Results

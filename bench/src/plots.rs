@@ -59,12 +59,13 @@ fn throughput(file: &Path, courses: &[Course], results: &Results) -> Drawn {
 
 /// A bar from the median to the 99th percentile, per contestant.
 fn hand_over(file: &Path, courses: &[Course], results: &Results) -> Drawn {
-    let Some(course) = courses.iter().find(|course| course.id == "c8p") else { return Ok(()) };
+    let Some(course) = courses.iter().find(|course| course.id == "c8r") else { return Ok(()) };
     let of = |who, figure| results.median(course.id, who, figure);
     let bars: Vec<(&str, f64, f64)> = course
         .who
         .iter()
-        .filter_map(|&who| Some((who, of(who, |heat| heat.handed_half)?.max(1.0), of(who, |heat| heat.handed_most)?.max(1.0))))
+        .filter_map(|&who| Some((who, of(who, |heat| heat.handed_half)?, of(who, |heat| heat.handed_most)?)))
+        .filter(|bar| bar.1.is_finite() && bar.2.is_finite())
         .collect();
     let high = bars.iter().map(|bar| bar.2).fold(10.0, f64::max);
     let low = bars.iter().map(|bar| bar.1).fold(high, f64::min);

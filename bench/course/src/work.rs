@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::Report;
+use crate::{Order, Report};
 
 /// Something that can be taken and given back, again and again.
 pub trait Lock: Send + Sync + 'static {
@@ -47,8 +47,9 @@ pub async fn cycle<L: Lock>(locks: &[Arc<L>], seconds: f64) -> Report {
     whole
 }
 
-/// The tasks want the same lock; each keeps it for `hold` and wants it again at once.
-pub async fn contend<L: Lock>(locks: &[Arc<L>], hold: Duration, seconds: f64) -> Report {
+/// The tasks want the same lock; each keeps it for `hold=` microseconds, and wants it again after `rest=` microseconds.
+pub async fn contend<L: Lock>(locks: &[Arc<L>], order: &Order, seconds: f64) -> Report {
+    let [hold, rest] = ["hold", "rest"].map(|what| Duration::from_micros(order.fraction(what) as u64));
     let (_, until) = window(seconds);
     let mut whole = all(locks, |lock, task| async move {
         let mut report = Report { counts: vec![0], ..Report::default() };
@@ -61,6 +62,9 @@ pub async fn contend<L: Lock>(locks: &[Arc<L>], hold: Duration, seconds: f64) ->
             }
             let released = now();
             lock.give(guard).await;
+            if !rest.is_zero() {
+                tokio::time::sleep(rest).await;
+            }
             // Whoever waits at the end still gets it, and that no longer counts.
             if granted < until {
                 report.counts[0] += 1;

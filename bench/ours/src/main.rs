@@ -7,7 +7,6 @@ mod more;
 mod store;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bench_course::{Lock, Order, contend, cycle, heats, race};
 use lockkeeper::Client;
@@ -65,7 +64,6 @@ async fn connect(order: &Order) -> Client {
 
 async fn laps<L: Lock>(order: &Order, named: impl Fn(&str) -> L) {
     let locks: Vec<Arc<L>> = order.names().iter().map(|name| Arc::new(named(name))).collect();
-    let hold = Duration::from_micros(order.fraction("hold") as u64);
     let own = order.workload == "cycle";
-    heats(order, async |seconds| if own { cycle(&locks, seconds).await } else { contend(&locks, hold, seconds).await }).await;
+    heats(order, async |seconds| if own { cycle(&locks, seconds).await } else { contend(&locks, order, seconds).await }).await;
 }

@@ -33,7 +33,7 @@ def cycle(locks, order, seconds):
 
 def contend(locks, order, seconds):
     until = time.monotonic_ns() + int(seconds * 1e9)
-    hold = float(order.get("hold", 0)) / 1e6
+    hold, rest = (float(order.get(what, 0)) / 1e6 for what in ("hold", "rest"))
 
     def work(task, part):
         while time.monotonic_ns() < until:
@@ -44,6 +44,8 @@ def contend(locks, order, seconds):
                 time.sleep(hold)
             released = time.monotonic_ns()
             locks[task].release()
+            if rest:
+                time.sleep(rest)
             if granted < until:
                 part["count"] += 1
                 part["turns"].append([task, asked, granted, released])

@@ -74,13 +74,12 @@ func Race(order Order, named func(name string) Lock) {
 		}
 		locks[task] = named(name)
 	}
-	hold := time.Duration(order.number("hold", 0)) * time.Microsecond
 	heat := func(seconds float64) report {
 		switch order.Workload {
 		case "cycle":
 			return cycle(locks, seconds)
 		case "contend":
-			return contend(locks, hold, seconds)
+			return contend(locks, order, seconds)
 		}
 		panic("it has no " + order.Workload)
 	}
@@ -122,7 +121,9 @@ func cycle(locks []Lock, seconds float64) report {
 	return whole
 }
 
-func contend(locks []Lock, hold time.Duration, seconds float64) report {
+func contend(locks []Lock, order Order, seconds float64) report {
+	hold := time.Duration(order.number("hold", 0)) * time.Microsecond
+	rest := time.Duration(order.number("rest", 0)) * time.Microsecond
 	until := now() + int64(seconds*1e9)
 	whole := all(locks, func(lock Lock, task int64) (part report) {
 		part.Counts = []uint64{0}
@@ -136,6 +137,9 @@ func contend(locks []Lock, hold time.Duration, seconds float64) report {
 			}
 			released := now()
 			give()
+			if rest > 0 {
+				time.Sleep(rest)
+			}
 			if granted < until {
 				part.Counts[0]++
 				part.Turns = append(part.Turns, [4]int64{task, asked, granted, released})

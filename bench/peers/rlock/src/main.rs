@@ -1,7 +1,6 @@
 //! rlock as a contestant of the benchmarks: its mutex, and its read-write lock.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bench_course::{Lock, contend, cycle, heats, race, readers};
 use rlock::async_lock::{RLock, RLockGuard, RReadLockGuard, RWriteLockGuard};
@@ -36,10 +35,9 @@ fn main() {
         let locks: Vec<_> = names.iter().map(|name| Arc::new(Plain(manager.clone(), name.clone()))).collect();
         let reading: Vec<_> = names.iter().skip(1).map(|name| Arc::new(Reading(manager.clone(), name.clone()))).collect();
         let writing = Arc::new(Writing(manager.clone(), names[0].clone()));
-        let hold = Duration::from_micros(order.fraction("hold") as u64);
         heats(&order, async |seconds| match order.workload.as_str() {
             "cycle" => cycle(&locks, seconds).await,
-            "contend" => contend(&locks, hold, seconds).await,
+            "contend" => contend(&locks, &order, seconds).await,
             "readers" => readers(&reading, &writing, seconds).await,
             other => panic!("it has no {other}"),
         })

@@ -31,10 +31,9 @@ fn main() {
         let manager = LockManager::new(order.urls());
         let named = |name: String| Arc::new(Named { manager: manager.clone(), name });
         let locks: Vec<_> = order.names().into_iter().map(named).collect();
-        let hold = Duration::from_micros(order.fraction("hold") as u64);
         heats(&order, async |seconds| match order.workload.as_str() {
             "cycle" => cycle(&locks, seconds).await,
-            "contend" => contend(&locks, hold, seconds).await,
+            "contend" => contend(&locks, &order, seconds).await,
             other => panic!("it has no {other}"),
         })
         .await;

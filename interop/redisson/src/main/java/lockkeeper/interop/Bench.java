@@ -62,7 +62,7 @@ public final class Bench {
             case "readers":
                 return Work.cycle(locks, seconds);
             case "contend":
-                return Work.contend(locks, number("hold", 0), seconds);
+                return Work.contend(locks, number("hold", 0), number("rest", 0), seconds);
             case "reenter":
                 RLock outer = client.getLock(order.get("name"));
                 outer.lock();

@@ -58,8 +58,8 @@ final class Work {
         return whole;
     }
 
-    /** All want the same lock; each keeps it for so many microseconds and wants it again at once. */
-    static Work contend(List<Lock> locks, long hold, double seconds) throws Exception {
+    /** All want the same lock; each keeps it for so many microseconds, and wants it again after so many. */
+    static Work contend(List<Lock> locks, long hold, long rest, double seconds) throws Exception {
         long until = System.nanoTime() + (long) (seconds * 1e9);
         List<Task> tasks = new ArrayList<>();
         for (int index = 0; index < locks.size(); index++) {
@@ -70,11 +70,10 @@ final class Work {
                     long asked = System.nanoTime();
                     Give taken = lock.take();
                     long granted = System.nanoTime();
-                    for (long left = hold * 1000; left > 0; left = granted + hold * 1000 - System.nanoTime()) {
-                        LockSupport.parkNanos(left);
-                    }
+                    pause(hold);
                     long released = System.nanoTime();
                     taken.give();
+                    pause(rest);
                     if (granted < until) {
                         part.count++;
                         part.turns.add(new long[] {number, asked, granted, released});
@@ -85,6 +84,13 @@ final class Work {
         Work whole = all(tasks, true);
         whole.seconds = seconds;
         return whole;
+    }
+
+    private static void pause(long micros) {
+        long end = System.nanoTime() + micros * 1000;
+        for (long left = micros * 1000; left > 0; left = end - System.nanoTime()) {
+            LockSupport.parkNanos(left);
+        }
     }
 
     private static Work all(List<Task> tasks, boolean threads) throws Exception {
