@@ -19,7 +19,10 @@ enum Bound {
 
 impl Goal {
     pub(crate) fn is_met(&self) -> Option<bool> {
+        // As exact as it is shown.
+        let rounded = |value: f64| (value * 100.0).round() / 100.0;
         self.measured.map(|value| match self.bound {
+            Bound::AtMost(most) if most >= 1.0 => rounded(value) <= most,
             Bound::AtMost(most) => value <= most,
             Bound::AtLeast(least) => value >= least,
         })

@@ -101,7 +101,7 @@ impl<'a> Field<'a> {
             format!("folder={}", self.folder.display()),
         ]);
         let log = self.folder.join(format!("{id}.log"));
-        Team::start(&command, &words, self.course.processes, &log, Duration::from_secs_f64(3.0 * warm + 60.0))
+        Team::start(&command, &words, self.course.processes, &log, Duration::from_secs_f64(3.0 * warm + self.pace.starting))
     }
 
     fn url(&self) -> String {

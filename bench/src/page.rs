@@ -39,6 +39,7 @@ fn columns(shows: Shows) -> Vec<Column> {
             rate("hand-overs/s"),
             ("requests each", Cell::Of(Heat::requests_each)),
             ("bytes per waiter", Cell::Of(|heat| heat.fact("bytes per waiter"))),
+            ("of them the task's future", Cell::Of(|heat| heat.fact("bytes of a future"))),
             client,
             server,
         ],

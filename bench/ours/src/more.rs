@@ -19,6 +19,7 @@ pub(crate) async fn crowd(order: &Order) {
         let holder = client.mutex(&name).lock().await.expect("free");
         let before = resident();
         let arrived = Arc::new(tokio::sync::Semaphore::new(0));
+        let future = size_of_val(&wait_once(client.clone(), name.clone(), fair, Arc::clone(&arrived)));
         let waiting: Vec<_> =
             (0..waiters).map(|_| tokio::spawn(wait_once(client.clone(), name.clone(), fair, Arc::clone(&arrived)))).collect();
         let _ = arrived.acquire_many(u32::try_from(waiters).expect("not that many")).await.expect("open");
@@ -30,7 +31,9 @@ pub(crate) async fn crowd(order: &Order) {
         for waiter in waiting {
             waiter.await.expect("no task panics");
         }
-        Report::counted((now() - began) as f64 / 1e9, waiters as u64).with("bytes per waiter", memory)
+        Report::counted((now() - began) as f64 / 1e9, waiters as u64)
+            .with("bytes per waiter", memory)
+            .with("bytes of a future", future as f64)
     })
     .await;
 }
