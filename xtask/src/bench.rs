@@ -1,24 +1,24 @@
-//! `cargo xtask bench`: the benchmarks of the library, and of `lockkeeper run`.
+//! `cargo xtask bench`: ours beside the peers; `bench/` does the work, and builds what it runs. Here is seen to what is not cargo's.
 
-use crate::steps::Run;
+use crate::interop;
+use crate::setup;
+use crate::steps::{Outcome, Run, step};
 
-/// Runs them; `arguments` are those of the library's.
+/// The version of Redisson that we are measured beside.
+const REDISSON: &str = "4.7.0";
+
+/// Runs them; `arguments` are those of `bench/`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    let mut words = vec![
-        "bench",
-        "-p",
-        "lockkeeper",
-        "--features",
-        "redis,sqlite",
-        "--bench",
-        "core",
-        "--bench",
-        "redis",
-        "--bench",
-        "sqlite",
-        "--",
-    ];
+    step("setup", "a server; a JDK, Maven and the driver of Redisson where that is possible", || {
+        setup::needed_for("redis", &["redis"])
+    })?;
+    let mut words = vec!["run", "--release", "--quiet", "--package", "lockkeeper-bench", "--"];
     words.extend(arguments.iter().map(String::as_str));
-    Run::cargo(&words).stream()?;
-    Run::cargo(&["bench", "-p", "lockkeeper-cli", "--bench", "run"]).stream()
+    let mut bench = Run::cargo(&words);
+    match interop::driver_of(REDISSON) {
+        Ok(place) => bench = bench.with("LOCKKEEPER_BENCH_REDISSON", place.display().to_string()),
+        // A peer that cannot run does not keep the others from it; the page says so.
+        Err(why) => println!("    Redisson does not take part: {why}"),
+    }
+    step("bench", "ours and the peers, by turns", || bench.stream().map(|()| Outcome::Done)).map(drop)
 }

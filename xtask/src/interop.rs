@@ -37,30 +37,42 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
 
 /// Where the drivers are, if there is one of every version, not older than its sources.
 pub(crate) fn find_drivers() -> Option<PathBuf> {
-    let (place, sources) = (place(), newest(&project())?);
-    let fresh = |version: &str| changed(&driver(version)).is_some_and(|built| built >= sources);
-    (find("java").is_some() && VERSIONS.into_iter().all(fresh)).then_some(place)
+    VERSIONS.into_iter().all(is_fresh).then(place)
 }
 
 /// Builds them; Maven's own cache is used, and filled.
 pub(crate) fn build() -> Result<(), String> {
+    VERSIONS.into_iter().try_for_each(build_version)
+}
+
+/// The folder of the driver of one version, built if need be.
+pub(crate) fn driver_of(version: &str) -> Result<PathBuf, String> {
+    if !is_fresh(version) {
+        build_version(version)?;
+    }
+    Ok(place().join(version))
+}
+
+fn is_fresh(version: &str) -> bool {
+    let sources = newest(&project());
+    find("java").is_some() && sources.is_some() && changed(&driver(version)) >= sources
+}
+
+fn build_version(version: &str) -> Result<(), String> {
     for (program, package) in [("javac", "openjdk-17-jdk-headless"), ("mvn", "maven")] {
         if find(program).is_none() {
             apt::install(package)?;
         }
     }
     let project = project().join("pom.xml").display().to_string();
-    for version in VERSIONS {
-        println!("    building the driver of Redisson {version} with Maven");
-        let to = format!("-Ddriver.directory={}", place().join(version).display());
-        let words = ["--batch-mode", "--quiet", "--file", &project, &format!("-Dredisson.version={version}"), &to, "package"];
-        Run::new("mvn", &words).within(BUILDING).stream()?;
-        // Maven leaves a jar alone in which nothing changed; it is good as of now.
-        let jar = std::fs::File::options().append(true).open(driver(version));
-        jar.and_then(|jar| jar.set_modified(SystemTime::now()))
-            .map_err(|error| format!("Maven left no {}: {error}", driver(version).display()))?;
-    }
-    Ok(())
+    println!("    building the driver of Redisson {version} with Maven");
+    let to = format!("-Ddriver.directory={}", place().join(version).display());
+    let words = ["--batch-mode", "--quiet", "--file", &project, &format!("-Dredisson.version={version}"), &to, "package"];
+    Run::new("mvn", &words).within(BUILDING).stream()?;
+    // Maven leaves a jar alone in which nothing changed; it is good as of now.
+    let jar = std::fs::File::options().append(true).open(driver(version));
+    jar.and_then(|jar| jar.set_modified(SystemTime::now()))
+        .map_err(|error| format!("Maven left no {}: {error}", driver(version).display()))
 }
 
 fn project() -> PathBuf {

@@ -1,0 +1,85 @@
+//! A store without a session over it: ask, listen, ask again when the bell rings. What the library adds is the difference.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bench_course::Lock;
+use lockkeeper::backend::{Acquire, Attempt, Backend, Bell, Claim, Kind, Release, Watch};
+use lockkeeper::name::Name;
+use lockkeeper::owner::{ClientId, WireOwner};
+use lockkeeper::runtime::Runtime;
+use lockkeeper::store::sqlite::{Config, SqliteStore};
+
+pub(crate) struct Store {
+    store: Arc<dyn Backend>,
+    clock: Runtime,
+    client: ClientId,
+}
+
+impl Store {
+    pub(crate) async fn connect(url: &str) -> Self {
+        let clock = Runtime::system();
+        let file = url.strip_prefix("sqlite:").expect("a file");
+        let store: Arc<dyn Backend> = SqliteStore::connect(Config::file(file), &clock).await.expect("a store");
+        let client = clock.client_id();
+        Self { store, clock, client }
+    }
+
+    pub(crate) fn named(&self, name: &str) -> Bare {
+        let (store, clock) = (Arc::clone(&self.store), self.clock.clone());
+        Bare { store, clock, name: Name::new(name).expect("a name"), client: self.client, last: AtomicU64::new(0) }
+    }
+}
+
+pub(crate) struct Bare {
+    store: Arc<dyn Backend>,
+    clock: Runtime,
+    name: Name,
+    client: ClientId,
+    last: AtomicU64,
+}
+
+impl Bare {
+    fn request(&self, owner: WireOwner) -> Acquire {
+        let now = self.clock.now();
+        Acquire {
+            name: self.name.clone(),
+            claim: Claim::Fair,
+            owner,
+            lease: Duration::from_secs(30),
+            not_after: now.plus(Duration::from_secs(3)),
+            since: now,
+            beside: None,
+            place: Some(Duration::from_secs(5)),
+            floor: 0,
+        }
+    }
+}
+
+impl Lock for Bare {
+    type Guard = WireOwner;
+
+    async fn take(&self) -> WireOwner {
+        let owner = WireOwner { client: self.client, number: self.last.fetch_add(1, Ordering::Relaxed) };
+        let mut bell: Option<Bell> = None;
+        loop {
+            if let Attempt::Granted(_) = self.store.acquire(self.request(owner)).await.expect("an answer") {
+                return owner;
+            }
+            match &bell {
+                // The poll is there as it always is; it should not be needed.
+                Some(bell) => drop(tokio::time::timeout(Duration::from_secs(1), bell.rung()).await),
+                None => {
+                    let watch = Watch { name: self.name.clone(), kind: Kind::Mutex, owner: Some(owner) };
+                    bell = Some(self.store.watch(watch).await.expect("a bell"));
+                }
+            }
+        }
+    }
+
+    async fn give(&self, owner: WireOwner) {
+        let release = Release { name: self.name.clone(), claim: Claim::Fair, owner, then: None };
+        self.store.release(release).await.expect("an answer");
+    }
+}

@@ -1,0 +1,263 @@
+//! The workloads: who runs what, on which store.
+
+/// How long and how often.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    pub(crate) seconds: f64,
+    pub(crate) repeats: usize,
+    /// Before the first heat. A Java program needs it longest.
+    pub(crate) warm: f64,
+    pub(crate) java_warm: f64,
+    /// How long many locks are kept: renewed every ten seconds.
+    pub(crate) keeping: f64,
+    /// How long it may take to get ready.
+    pub(crate) starting: f64,
+    /// How long after its time a heat may end.
+    pub(crate) patience: f64,
+}
+
+impl Pace {
+    pub(crate) const FULL: Self =
+        Self { seconds: 2.0, repeats: 7, warm: 1.0, java_warm: 12.0, keeping: 20.0, starting: 90.0, patience: 30.0 };
+    /// What a quick run goes on with when it has taken long.
+    pub(crate) const LATE: Self = Self { repeats: 1, ..Self::QUICK };
+    pub(crate) const QUICK: Self =
+        Self { seconds: 0.4, repeats: 3, warm: 0.2, java_warm: 2.0, keeping: 10.0, starting: 20.0, patience: 8.0 };
+}
+
+/// Where the locks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Memory,
+    Sqlite,
+    /// So many servers, of which so many are frozen once all have warmed up.
+    Redis {
+        servers: usize,
+        frozen: usize,
+    },
+    /// Whole commands on a file, started and ended each time.
+    Commands,
+}
+
+/// What the table of a course shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shows {
+    Latency,
+    Throughput,
+    Contention,
+    Crowd,
+    Keeping,
+    Rate,
+    Readers,
+}
+
+/// One workload.
+#[derive(Debug)]
+pub(crate) struct Course {
+    /// Its letter, and what tells it from others of that letter.
+    pub(crate) id: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) words: &'static [&'static str],
+    /// Each with its own connection; they share names.
+    pub(crate) processes: usize,
+    pub(crate) place: Place,
+    pub(crate) shows: Shows,
+    pub(crate) who: Vec<&'static str>,
+    /// Left out of a quick run.
+    thorough: bool,
+}
+
+const ONE: Place = Place::Redis { servers: 1, frozen: 0 };
+
+const OWN: &[&str] = &["mutex", "floor", "redisson", "rueidislock", "redsync", "rslock", "rlock", "redis-py"];
+const SHARED: &[&str] = &["mutex", "fair", "redisson", "redisson-fair", "rueidislock", "redsync", "rslock", "rlock", "redis-py"];
+const MAJORITY: &[&str] = &["redlock", "rslock", "redsync"];
+
+impl Course {
+    fn new(
+        id: &'static str,
+        title: &'static str,
+        words: &'static [&'static str],
+        place: Place,
+        shows: Shows,
+        who: &'static [&'static str],
+    ) -> Self {
+        Self { id, title, words, processes: 1, place, shows, who: who.to_vec(), thorough: false }
+    }
+
+    fn processes(mut self, processes: usize) -> Self {
+        self.processes = processes;
+        self
+    }
+
+    fn thorough(mut self) -> Self {
+        self.thorough = true;
+        self
+    }
+
+    /// Whether it begins anew each time, one contestant after the other, each on a server of its own: whoever keeps many locks keeps them
+    /// also while others have their turn, and memory that once was needed is not given back.
+    pub(crate) fn begins_anew(&self) -> bool {
+        matches!(self.shows, Shows::Keeping | Shows::Crowd)
+    }
+}
+
+/// All of them, in the order of the page.
+pub(crate) fn all(quick: bool) -> Vec<Course> {
+    use Shows::{Contention, Crowd, Keeping, Latency, Rate, Readers, Throughput};
+    let degraded = |servers, frozen| Place::Redis { servers, frozen };
+    let all = vec![
+        Course::new(
+            "a",
+            "one task, one lock",
+            &["cycle", "tasks=1"],
+            ONE,
+            Latency,
+            &["pings", "mutex", "floor", "redisson", "rueidislock", "redsync", "rslock", "rlock", "redis-py"],
+        ),
+        Course::new("b16", "16 tasks, each its own lock", &["cycle", "tasks=16"], ONE, Throughput, OWN).thorough(),
+        Course::new("b64", "64 tasks, each its own lock", &["cycle", "tasks=64"], ONE, Throughput, OWN),
+        Course::new("b512", "512 tasks, each its own lock", &["cycle", "tasks=512"], ONE, Throughput, OWN),
+        Course::new("c2", "2 tasks of one process want one lock", &["contend", "tasks=2"], ONE, Contention, SHARED).thorough(),
+        Course::new("c8", "8 tasks of one process want one lock", &["contend", "tasks=8"], ONE, Contention, SHARED).thorough(),
+        Course::new("c64", "64 tasks of one process want one lock", &["contend", "tasks=64"], ONE, Contention, SHARED),
+        Course::new(
+            "c2p",
+            "2 processes want one lock, each for a millisecond, and again at once",
+            &["contend", "tasks=1", "hold=1000"],
+            ONE,
+            Contention,
+            SHARED,
+        )
+        .processes(2)
+        .thorough(),
+        Course::new(
+            "c8r",
+            "8 processes want one lock, each for a millisecond, and again after five",
+            &["contend", "tasks=1", "hold=1000", "rest=5000"],
+            ONE,
+            Contention,
+            SHARED,
+        )
+        .processes(8),
+        Course::new(
+            "c8p",
+            "8 processes want one lock, each for a millisecond, and again at once",
+            &["contend", "tasks=1", "hold=1000"],
+            ONE,
+            Contention,
+            SHARED,
+        )
+        .processes(8),
+        Course::new(
+            "c64p",
+            "64 processes want one lock, each for a millisecond, and again at once; without those on virtual machines of their own",
+            &["contend", "tasks=1", "hold=1000"],
+            ONE,
+            Contention,
+            &["mutex", "fair", "rueidislock", "redsync", "rslock", "rlock"],
+        )
+        .processes(64)
+        .thorough(),
+        Course::new(
+            "d",
+            "10,000 tasks of one process wait for one lock",
+            &["crowd", "tasks=10000"],
+            ONE,
+            Crowd,
+            &["mutex"],
+        ),
+        Course::new("d-fair", "1,000 tasks of one process wait in order", &["crowd", "tasks=1000"], ONE, Crowd, &["fair"]),
+        Course::new(
+            "e",
+            "100,000 locks held and kept alive",
+            &["keep", "held=100000", "tasks=64"],
+            ONE,
+            Keeping,
+            &["mutex", "redisson"],
+        ),
+        Course::new("e-memory", "the same in memory", &["keep", "held=100000", "tasks=64"], Place::Memory, Keeping, &["mutex"])
+            .thorough(),
+        Course::new("f", "taking a lock that one holds", &["reenter", "tasks=1"], ONE, Rate, &["owner", "guard", "redisson"]),
+        Course::new(
+            "g",
+            "64 readers and one writer",
+            &["readers", "tasks=65"],
+            ONE,
+            Readers,
+            &["rwlock", "redisson-rw", "rlock-rw"],
+        ),
+        Course::new("h", "64 tasks want one of 8 permits", &["contend", "tasks=64"], ONE, Rate, &["permit", "redisson-permit"]),
+        Course::new("i3", "majority of three servers", &["cycle", "tasks=1"], degraded(3, 0), Latency, MAJORITY),
+        Course::new(
+            "i3-frozen",
+            "majority of three servers, one of them frozen",
+            &["cycle", "tasks=1"],
+            degraded(3, 1),
+            Latency,
+            MAJORITY,
+        ),
+        Course::new("i5", "majority of five servers", &["cycle", "tasks=1"], degraded(5, 0), Latency, MAJORITY),
+        Course::new(
+            "i5-frozen",
+            "majority of five servers, two of them frozen",
+            &["cycle", "tasks=1"],
+            degraded(5, 2),
+            Latency,
+            MAJORITY,
+        ),
+        Course::new(
+            "j-memory",
+            "one task, one lock, in memory",
+            &["cycle", "tasks=1"],
+            Place::Memory,
+            Latency,
+            &["mutex", "lease", "tokio"],
+        ),
+        Course::new(
+            "j-reentry",
+            "taking a lock that one holds, in memory",
+            &["reenter", "tasks=1"],
+            Place::Memory,
+            Rate,
+            &["owner", "guard"],
+        ),
+        Course::new(
+            "j-sqlite",
+            "one task, one lock, in a file",
+            &["cycle", "tasks=1"],
+            Place::Sqlite,
+            Latency,
+            &["mutex", "store", "flock"],
+        ),
+        Course::new("j-open", "open the file, lock, release, close", &["open", "tasks=1"], Place::Sqlite, Latency, &["mutex"]),
+        Course::new(
+            "j-two",
+            "2 processes want one lock in a file, each for a millisecond",
+            &["contend", "tasks=1", "hold=1000"],
+            Place::Sqlite,
+            Contention,
+            &["fair", "mutex", "store", "flock"],
+        )
+        .processes(2),
+        Course::new(
+            "j-run",
+            "a whole command under a lock in a file",
+            &[],
+            Place::Commands,
+            Latency,
+            &["true", "flock-run", "run"],
+        ),
+    ];
+    let mut all: Vec<Course> = all.into_iter().filter(|course| !(quick && course.thorough)).collect();
+    if quick {
+        // Slow to start, or slow to take a hundred thousand locks.
+        let left_out = |course, who| {
+            matches!((course, who), (_, "redisson-fair" | "redis-py") | ("e", "redisson") | ("c64" | "c8r" | "c8p", "redsync"))
+        };
+        for course in &mut all {
+            course.who.retain(|who| !left_out(course.id, *who));
+        }
+    }
+    all
+}

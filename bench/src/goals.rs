@@ -1,0 +1,180 @@
+//! What the project has set itself, each as a figure of one run.
+
+use crate::results::{Figure, Heat, Results};
+
+/// A goal, and what was measured; nothing if that was not run.
+#[derive(Debug)]
+pub(crate) struct Goal {
+    pub(crate) workload: &'static str,
+    pub(crate) what: &'static str,
+    bound: Bound,
+    pub(crate) measured: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Goal {
+    pub(crate) fn is_met(&self) -> Option<bool> {
+        // As exact as it is shown.
+        let rounded = |value: f64| (value * 100.0).round() / 100.0;
+        self.measured.map(|value| match self.bound {
+            Bound::AtMost(most) if most >= 1.0 => rounded(value) <= most,
+            Bound::AtMost(most) => value <= most,
+            Bound::AtLeast(least) => value >= least,
+        })
+    }
+
+    /// As a reader takes it.
+    pub(crate) fn wanted(&self) -> String {
+        match self.bound {
+            Bound::AtMost(most) => format!("≤ {}", plain(most)),
+            Bound::AtLeast(least) => format!("≥ {}", plain(least)),
+        }
+    }
+}
+
+/// Few digits, but enough to tell.
+pub(crate) fn plain(value: f64) -> String {
+    if value.is_nan() {
+        return "none".to_owned();
+    }
+    let digits = match value.abs() {
+        0.0 => 0,
+        v if v < 0.1 => 4,
+        v if v < 10.0 => 2,
+        v if v < 100.0 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { grouped(&text) }
+}
+
+fn grouped(digits: &str) -> String {
+    let groups: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|group| std::str::from_utf8(group).unwrap_or_default()).collect();
+    groups.join(",")
+}
+
+/// All of them.
+pub(crate) fn all(results: &Results) -> Vec<Goal> {
+    use Bound::{AtLeast, AtMost};
+    let rate: Figure = Heat::rate;
+    let half: Figure = |heat| heat.half;
+    let handed: Figure = |heat| heat.handed_half;
+    let beside = |course, ours, theirs, figure| results.ratio((course, ours), (course, theirs), figure);
+    let frozen = |well, frozen, who| results.ratio((frozen, who), (well, who), half);
+    let share = |who: fn(&Heat) -> f64| results.of("e", "mutex").first().map(|heat| 100.0 * who(heat) / heat.seconds);
+    let goal = |workload, what, bound, measured| Goal { workload, what, bound, measured };
+    vec![
+        goal("a", "a cycle over two PINGs on the same transport and executor", AtMost(1.3), beside("a", "mutex", "pings", half)),
+        goal("b", "64 tasks: cycles/s over the floor's", AtLeast(1.1), beside("b64", "mutex", "floor", rate)),
+        goal("b", "64 tasks: cycles/s over Redisson's", AtLeast(2.0), beside("b64", "mutex", "redisson", rate)),
+        goal(
+            "b",
+            "64 tasks: client CPU per cycle over Redisson's",
+            AtMost(0.25),
+            beside("b64", "mutex", "redisson", Heat::client_micros),
+        ),
+        goal(
+            "b",
+            "64 tasks: server CPU per cycle over Redisson's",
+            AtMost(0.5),
+            beside("b64", "mutex", "redisson", Heat::server_micros),
+        ),
+        goal("b", "512 tasks: cycles/s over the floor's", AtLeast(1.25), beside("b512", "mutex", "floor", rate)),
+        goal(
+            "c",
+            "8 processes that rest between turns: hand-over p50 over Redisson's",
+            AtMost(0.5),
+            beside("c8r", "mutex", "redisson", handed),
+        ),
+        goal(
+            "c",
+            "8 processes that rest between turns: hand-over p50 over rslock's",
+            AtMost(0.02),
+            beside("c8r", "mutex", "rslock", handed),
+        ),
+        goal(
+            "c",
+            "8 processes that rest between turns: hand-over p50 over rlock's",
+            AtMost(0.02),
+            beside("c8r", "mutex", "rlock", handed),
+        ),
+        goal(
+            "c",
+            "8 processes that ask again at once: the same over Redisson's",
+            AtMost(0.5),
+            beside("c8p", "mutex", "redisson", handed),
+        ),
+        goal(
+            "c",
+            "8 processes that ask again at once: the same over rslock's",
+            AtMost(0.02),
+            beside("c8p", "mutex", "rslock", handed),
+        ),
+        goal(
+            "c",
+            "8 processes that ask again at once: the same over rlock's",
+            AtMost(0.02),
+            beside("c8p", "mutex", "rlock", handed),
+        ),
+        goal(
+            "c",
+            "64 tasks of one process: acquisitions/s over Redisson's",
+            AtLeast(5.0),
+            beside("c64", "mutex", "redisson", rate),
+        ),
+        goal("c", "`FairMutex`, 8 processes: slowest contender over fastest", AtLeast(0.9), results.evenness("c8p", "fair")),
+        goal("c", "`FairMutex`, 64 tasks: slowest contender over fastest", AtLeast(0.9), results.evenness("c64", "fair")),
+        goal("d", "`Mutex`: requests per hand-over", AtMost(2.0), results.median("d", "mutex", Heat::requests_each)),
+        goal(
+            "d",
+            "`Mutex`: bytes per waiter",
+            AtMost(2048.0),
+            results.median("d", "mutex", |heat| heat.fact("bytes per waiter")),
+        ),
+        goal("e", "client: % of a core", AtMost(5.0), share(|heat| heat.client_cpu)),
+        goal("e", "server: % of a core", AtMost(5.0), share(|heat| heat.server_cpu)),
+        goal("e", "requests per renewal round of 10 s, 100,000 held", AtMost(100.0), results.median("e", "mutex", rounds)),
+        goal("f", "re-entries/s over Redisson's", AtLeast(1000.0), beside("f", "owner", "redisson", rate)),
+        goal("i", "one of three frozen, over all well", AtMost(1.5), frozen("i3", "i3-frozen", "redlock")),
+        goal("i", "two of five frozen, over all well", AtMost(1.5), frozen("i5", "i5-frozen", "redlock")),
+        goal("i", "rslock, one of three frozen, over all well", AtLeast(100.0), frozen("i3", "i3-frozen", "rslock")),
+        goal("i", "rslock, two of five frozen, over all well", AtLeast(100.0), frozen("i5", "i5-frozen", "rslock")),
+    ]
+}
+
+/// Requests for each time that all locks are renewed, which is every ten seconds.
+pub(crate) fn rounds(heat: &Heat) -> f64 {
+    heat.requests / (heat.seconds / 10.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_short() {
+        for (value, text) in [
+            (f64::NAN, "none"),
+            (0.0, "0"),
+            (0.0204, "0.0204"),
+            (1.3, "1.3"),
+            (12.34, "12.3"),
+            (1_234_567.0, "1,234,567"),
+            (100.0, "100"),
+        ] {
+            assert_eq!(plain(value), text);
+        }
+    }
+
+    #[test]
+    fn what_was_not_run_is_neither_met_nor_missed() {
+        let goals = all(&Results::default());
+        assert!(goals.iter().all(|goal| goal.is_met().is_none()));
+    }
+}

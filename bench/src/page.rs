@@ -1,0 +1,212 @@
+//! The page: what ran where, the goals, and a table per course.
+
+use std::fmt::Write as _;
+
+use crate::contestants::{self, Programs};
+use crate::courses::{Course, Shows};
+use crate::goals::{self, plain, rounds};
+use crate::machine::Machine;
+use crate::results::{Figure, Heat, Results};
+
+/// A column: its head, and how its cell is made.
+type Column = (&'static str, Cell);
+
+enum Cell {
+    /// A figure of a heat: median, lowest and highest.
+    Of(Figure),
+    /// How evenly the contenders had their turns.
+    Evenness,
+}
+
+fn columns(shows: Shows) -> Vec<Column> {
+    let half: Column = ("p50, µs", Cell::Of(|heat| heat.half));
+    let most: Column = ("p99, µs", Cell::Of(|heat| heat.most));
+    let rate = |head| (head, Cell::Of(Heat::rate as Figure));
+    let client: Column = ("client CPU, µs each", Cell::Of(Heat::client_micros));
+    let server: Column = ("server CPU, µs each", Cell::Of(Heat::server_micros));
+    match shows {
+        Shows::Latency => vec![half, most],
+        Shows::Throughput => vec![rate("cycles/s"), client, server, half, most],
+        Shows::Contention => vec![
+            rate("acquisitions/s"),
+            ("hand-over p50, µs", Cell::Of(|heat| heat.handed_half)),
+            ("hand-over p99, µs", Cell::Of(|heat| heat.handed_most)),
+            ("slowest / fastest", Cell::Evenness),
+            client,
+            server,
+        ],
+        Shows::Crowd => vec![
+            rate("hand-overs/s"),
+            ("requests each", Cell::Of(Heat::requests_each)),
+            ("bytes per waiter", Cell::Of(|heat| heat.fact("bytes per waiter"))),
+            ("of them the task's future", Cell::Of(|heat| heat.fact("bytes of a future"))),
+            client,
+            server,
+        ],
+        Shows::Keeping => vec![
+            ("held at the end", Cell::Of(Heat::operations)),
+            ("keys at the end", Cell::Of(|heat| heat.keys)),
+            ("requests per round of 10 s", Cell::Of(rounds)),
+            ("client, % of a core", Cell::Of(|heat| 100.0 * heat.client_cpu / heat.seconds)),
+            ("server, % of a core", Cell::Of(|heat| 100.0 * heat.server_cpu / heat.seconds)),
+        ],
+        Shows::Rate => vec![rate("operations/s"), client, server],
+        Shows::Readers => vec![
+            ("reads/s", Cell::Of(|heat| (heat.operations() - writes(heat)) / heat.seconds)),
+            ("writes/s", Cell::Of(|heat| writes(heat) / heat.seconds)),
+            client,
+            server,
+        ],
+    }
+}
+
+fn writes(heat: &Heat) -> f64 {
+    heat.counts.last().map_or(0.0, |&writes| writes as f64)
+}
+
+/// The table of a course.
+pub(crate) fn table(course: &Course, results: &Results) -> String {
+    let columns = columns(course.shows);
+    let mut text = String::from("|  |");
+    columns.iter().for_each(|(head, _)| {
+        let _ = write!(text, " {head} |");
+    });
+    text.push_str("\n|---|");
+    columns.iter().for_each(|_| text.push_str("---:|"));
+    text.push('\n');
+    for &id in &course.who {
+        let _ = write!(text, "| {} |", contestants::find(id).label);
+        if results.of(course.id, id).is_empty() {
+            let why = results.trouble.get(&(course.id, id)).map_or("not run", String::as_str);
+            let _ = writeln!(text, " *not run: {}* |{}", one_line(why), " |".repeat(columns.len() - 1));
+            continue;
+        }
+        for (_, cell) in &columns {
+            let _ = write!(text, " {} |", shown(cell, course.id, id, results));
+        }
+        text.push('\n');
+    }
+    for &id in &course.who {
+        if let Some(why) = results.trouble.get(&(course.id, id)).filter(|_| !results.of(course.id, id).is_empty()) {
+            let count = results.of(course.id, id).len();
+            let _ = writeln!(text, "\n{}: only {count} heats, then {}.", contestants::find(id).label, one_line(why));
+        }
+    }
+    text
+}
+
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '|'], " ")
+}
+
+fn shown(cell: &Cell, course: &'static str, id: &'static str, results: &Results) -> String {
+    match cell {
+        Cell::Evenness => results.evenness(course, id).map_or_else(String::new, |even| format!("{even:.2}")),
+        Cell::Of(figure) => match results.spread(course, id, *figure) {
+            Some((half, least, most)) if results.of(course, id).len() > 1 && !half.is_nan() => {
+                format!("{} ({} – {})", plain(half), plain(least), plain(most))
+            }
+            Some((half, ..)) => plain(half),
+            None => String::new(),
+        },
+    }
+}
+
+/// The goals and whether they are met; also those that were not run, or not.
+pub(crate) fn goals(results: &Results, also_not_run: bool) -> String {
+    let mut text = String::from("| workload | figure | goal | measured |  |\n|---|---|---:|---:|---|\n");
+    for goal in goals::all(results).into_iter().filter(|goal| also_not_run || goal.measured.is_some()) {
+        let (measured, verdict) = match (goal.measured, goal.is_met()) {
+            (Some(value), Some(true)) => (plain(value), "met"),
+            (Some(value), _) => (plain(value), "**missed**"),
+            (None, _) => ("–".to_owned(), "not run"),
+        };
+        let _ = writeln!(text, "| ({}) | {} | {} | {measured} | {verdict} |", goal.workload, goal.what, goal.wanted());
+    }
+    text
+}
+
+/// The whole page.
+pub(crate) fn whole(courses: &[Course], results: &Results, programs: &Programs, machine: &Machine, quick: bool) -> String {
+    let mut text = String::from(
+        "# Benchmarks\n\n<!-- Written by `cargo xtask bench`; what is to be said by hand stands in docs/benchmarks/notes.md. -->\n\n",
+    );
+    text.push_str(
+        "lockkeeper and what one would use instead, on the same server, in the same run, by turns. Times on a shared machine mean little; ratios \
+         within one run mean more. A cell is the median of the heats, with the lowest and the highest in brackets. A goal's figure is the median of \
+         ratios of heats of the same round.\n\n",
+    );
+    if quick || machine.is_busy() {
+        let why = match (quick, machine.is_busy()) {
+            (true, true) => "a quick run on a busy machine",
+            (true, false) => "a quick run",
+            _ => "a run on a busy machine",
+        };
+        let _ = writeln!(
+            text,
+            "> **Take these figures for a proof that the tool works, no more:** they are of {why} (load {:.1} on {} cores before it began).\n",
+            machine.load, machine.cores
+        );
+    }
+    let _ = writeln!(text, "## Goals\n\n{}", goals(results, true));
+    let _ = writeln!(text, "## What ran where\n");
+    let _ = writeln!(
+        text,
+        "{}; {} cores, {}; {}; {}; {}. Load before it began: {:.2}. {}\n",
+        machine.date,
+        machine.cores,
+        machine.processor,
+        machine.kernel,
+        machine.server,
+        machine.compiler,
+        machine.load,
+        if machine.cores >= 4 {
+            "The server was pinned to a core of its own where `taskset` could."
+        } else {
+            "Nothing was pinned: there are too few cores."
+        }
+    );
+    for (name, program) in programs.each().filter(|(name, _)| *name != "commands") {
+        let name = if name == "ours" { "lockkeeper" } else { name };
+        match &program.command {
+            Ok(_) => {
+                let _ = writeln!(text, "* {name} {}", program.version);
+            }
+            Err(why) => {
+                let _ = writeln!(text, "* {name}: not run, because {}", one_line(why));
+            }
+        }
+    }
+    text.push_str(MANNER);
+    for course in courses {
+        let _ = writeln!(text, "### ({}) {}\n\n{}", course.id, course.title, table(course, results));
+        match course.id {
+            "b512" => text.push_str("![Cycles per second by number of tasks](benchmarks/throughput.svg)\n\n"),
+            "c8r" => text.push_str("![Hand-over between 8 processes](benchmarks/hand-over.svg)\n\n"),
+            _ => {}
+        }
+    }
+    let notes = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks/notes.md");
+    if let Ok(notes) = std::fs::read_to_string(notes) {
+        text.push_str(&notes);
+    }
+    text
+}
+
+const MANNER: &str = "
+## How
+
+Every contestant is a small program in its own language (`bench/`), with its library's defaults and, where it renews nothing, a lease of 30 s. It connects and warms up, Java
+the longest, and then all of a course stay connected and run heats in turn, the first of one round being the last of the next. A task is a thread in Java and
+Python, a goroutine in Go, a tokio task in Rust, where one task has one thread and more have as many as there are cores. CPU is what the kernel counts for the contestant's processes, and
+`INFO` for the server, in the time of the heat. Requests are scripts, subscriptions and PINGs, as the server counts them.
+
+A *cycle* is: take the lock, give it back, wait for both answers. A *hand-over* lasts from the moment at which a holder begins to release until one of those who waited at that moment has
+the lock: if the holder takes it again at once, or a latecomer goes first, that counts as waiting too. *Slowest / fastest* are the turns of the contenders over all heats.
+A millisecond is as long as the language's timer makes it: two with tokio.
+Where the table says *none*, none of those who waited ever got it.
+The *floor* is what any lock on Redis costs at least that asks twice: the same driver, one connection, the same tasks, the shortest scripts.
+
+## Results
+
+";
