@@ -1,8 +1,8 @@
 //! Requests for mutexes travel together where they would otherwise queue: one call takes and gives back up to 64 of them, each for itself.
 //!
-//! A few calls are under way at a time. While there are fewer, a request goes out alone and at once. Else it joins the next call, which
-//! goes out as soon as one of those is answered, when it is full, or after a moment in any case; so a busy server is asked less often
-//! for the same work, an idle one answers as fast as ever, and a slow network costs nobody a whole round trip.
+//! One request at a time goes out alone and at once. While it is under way others gather, for one turn of the executor: those whose
+//! answers came together ask together again. So a busy server is asked less often for the same work, an idle one answers as fast as
+//! ever, and nobody waits for another's round trip.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -23,11 +23,14 @@ use crate::runtime::{self, Instant};
 /// At most so many in one call: more would keep the server from others for too long.
 const MOST: usize = 64;
 
-/// So many calls are under way before requests wait for company. Fewer leave the server idle between
-/// them, more carry less each (measured: `docs/decisions/0005`).
-const UNDER_WAY: usize = 2;
+/// So many calls may be under way: enough that one waits only where the server cannot keep up.
+const UNDER_WAY: usize = 16;
 
-/// The longest wait for company.
+/// As many where each call has the server wait for others before anything behind it is answered: more would only queue, and carry less
+/// each.
+const UNDER_WAY_DURABLE: usize = 2;
+
+/// The longest that a call waits for another to be answered.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// The script's word for one that has to be asked for by itself.
@@ -58,7 +61,8 @@ pub(super) enum Way<'a> {
 }
 
 pub(super) struct Gather {
-    slots: Semaphore,
+    alone: Semaphore,
+    calls: Semaphore,
     /// Where grants must be before they count.
     durable: Durability,
     /// The call that can still be joined.
@@ -76,13 +80,13 @@ struct Call {
 
 impl Gather {
     pub(super) fn new(durable: Durability) -> Arc<Self> {
-        Arc::new(Self { slots: Semaphore::new(UNDER_WAY), durable, open: Mutex::default() })
+        let under_way = if durable == Durability::Master { UNDER_WAY } else { UNDER_WAY_DURABLE };
+        Arc::new(Self { alone: Semaphore::new(1), calls: Semaphore::new(under_way), durable, open: Mutex::default() })
     }
 
     /// Finds a way for a step; waits for its answer if that is together with others.
     pub(super) async fn way(self: &Arc<Self>, transport: &Arc<Transport>, step: Step) -> Result<Way<'_>> {
-        // Those who wait come first: a slot that is given back is not to be had while somebody waits for one.
-        if let Ok(slot) = self.slots.try_acquire() {
+        if let Ok(slot) = self.alone.try_acquire() {
             return Ok(Way::Alone(Some(slot)));
         }
         // The call is a task of its own: a caller that goes away leaves the others their answers. If its executor goes away, so does
@@ -118,9 +122,11 @@ impl Gather {
     }
 
     async fn send(&self, transport: &Arc<Transport>, call: &Arc<Call>) {
+        // All that can run now runs before us, and joins.
+        tokio::task::yield_now().await;
         let _slot = tokio::select! {
             biased;
-            slot = self.slots.acquire() => slot.ok(),
+            slot = self.calls.acquire() => slot.ok(),
             () = call.full.notified() => None,
             () = transport.runtime().sleep_until(transport.runtime().now().plus(MOMENT)) => None,
         };
@@ -174,8 +180,13 @@ impl Call {
 }
 
 fn arguments(steps: &[Step], site: &Site<'_>) -> Vec<Vec<u8>> {
-    let mut arguments = Vec::with_capacity(1 + 3 * steps.len());
+    let mut arguments = Vec::with_capacity(2 + 3 * steps.len());
     arguments.push(steps.first().map_or_else(Vec::new, |step| site.tokens(&step.name, false)));
+    let latest = steps.iter().filter_map(|step| match step.want {
+        Want::Take { not_after, .. } => Some(not_after),
+        Want::GiveBack => None,
+    });
+    arguments.push(latest.min().map_or_else(|| b"9007199254740991".to_vec(), |earliest| site.micros(earliest)));
     for Step { name, owner, want } in steps {
         arguments.push(text(owner));
         arguments.extend(match want {

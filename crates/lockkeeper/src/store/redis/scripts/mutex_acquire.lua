@@ -12,7 +12,7 @@ end
 local left = redis.call('PTTL', KEYS[1])
 if left == -2 then
   local token = next_token(ARGV[5], tonumber(ARGV[4]))
-  redis.call('HSET', KEYS[1], ARGV[1], 1)
+  redis.call('HSET', KEYS[1], ARGV[1], '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   return {GRANTED, token}
 end

@@ -3,29 +3,32 @@
 -- Promises: theirs, per key; one that fails does not touch the others. What is not simple (something else lies there, it is already held by
 -- this owner, a right is missing) is left alone, to be asked for by itself.
 --
--- ARGV: the key that counts tokens; per key owner, lease in ms (0: give it back), latest time in µs or (to give it back) channel
+-- ARGV: the key that counts tokens; the earliest of the latest times; per key owner, lease in ms (0: give it back), latest time in µs or (to
+-- give it back) channel
 -- Reply: per key two numbers: GRANTED token · BUSY ms · LATE 0 · and of what is given back 1 released or 0 not held, 0 · ALONE 0
 
 local ALONE = -9
 local replies, granted = {}, {}
+-- One comparison for all, as long as nobody is late; and texts instead of numbers, which each command would turn into texts.
+local late = micros > tonumber(ARGV[2])
 
 for i = 1, #KEYS do
-  local key, owner, lease = KEYS[i], ARGV[3 * i - 1], ARGV[3 * i]
+  local key, owner, lease = KEYS[i], ARGV[3 * i], ARGV[3 * i + 1]
   local code, value = ALONE, 0
   if lease == '0' then
     local held = redis.pcall('HDEL', key, owner)
     if held == 1 then
-      redis.pcall('PUBLISH', ARGV[3 * i + 1], '0')
+      redis.pcall('PUBLISH', ARGV[3 * i + 2], '0')
     end
     if type(held) == 'number' then
       code = held
     end
-  elseif micros > tonumber(ARGV[3 * i + 1]) then
+  elseif late and micros > tonumber(ARGV[3 * i + 2]) then
     code = LATE
   else
     local left = redis.pcall('PTTL', key)
     if left == -2 then
-      if redis.pcall('HSET', key, owner, 1) == 1 then
+      if redis.pcall('HSET', key, owner, '1') == 1 then
         if redis.pcall('PEXPIRE', key, lease) == 1 then
           code = GRANTED
           granted[#granted + 1] = 2 * i
