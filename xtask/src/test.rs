@@ -41,7 +41,7 @@ const NOT_WITHOUT_FEATURES: &[&str] = &["redis", "clap", "axum", "hyper", "rusql
 const NEVER: &[&str] = &["clap", "axum", "hyper"];
 
 /// What all tests may take, building them included.
-const LIMIT: Duration = Duration::from_secs(30 * 60);
+const LIMIT: Duration = Duration::from_secs(36 * 60);
 
 /// Runs the steps with these names, or all of them; stops at the first that fails.
 pub(crate) fn run(names: &[String]) -> Result<(), String> {
