@@ -40,22 +40,27 @@ fn main() -> ExitCode {
 }
 
 fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut quick, mut only) = (false, None);
+    let (mut quick, mut only, mut who) = (false, None, None);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--quick" => quick = true,
             "--only" => only = Some(words.next().ok_or("--only WORKLOAD, a letter from a to j")?),
-            _ => return Err(format!("{word} is not understood; cargo xtask bench [--quick] [--only WORKLOAD]")),
+            "--who" => who = Some(words.next().ok_or("--who NAMES, with commas between them")?),
+            _ => return Err(format!("{word} is not understood; cargo xtask bench [--quick] [--only WORKLOAD] [--who NAMES]")),
         }
     }
     if let Some(why) = server::Server::missing(server::Flavour::Redis) {
         return Err(why);
     }
     let pace = if quick { Pace::QUICK } else { Pace::FULL };
-    let wanted: Vec<_> =
+    let mut wanted: Vec<_> =
         courses::all(quick).into_iter().filter(|course| only.as_ref().is_none_or(|only| course.id.starts_with(only))).collect();
+    if let Some(who) = &who {
+        wanted.iter_mut().for_each(|course| course.who.retain(|name| who.split(',').any(|known| known == *name)));
+        wanted.retain(|course| !course.who.is_empty());
+    }
     if wanted.is_empty() {
-        return Err("there is no such workload; there are a to j".to_owned());
+        return Err("there is no such workload; there are a to j, each with its own contestants".to_owned());
     }
     let machine = machine::Machine::look();
     let programs = Programs::build(wanted.iter().flat_map(|course| &course.who))?;
@@ -68,9 +73,9 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
         print!("{}", page::table(course, &results));
     }
     let text = page::whole(&wanted, &results, &programs, &machine, quick);
-    println!("{}", page::goals(&results, only.is_none()));
+    println!("{}", page::goals(&results, only.is_none() && who.is_none()));
     println!("took {:.0} s after building", began.elapsed().as_secs_f64());
-    if only.is_some() {
+    if only.is_some() || who.is_some() {
         println!("docs/benchmarks.md is written by a run of everything");
         return Ok(());
     }

@@ -43,6 +43,8 @@ enum Flaw {
     NobodyQueues,
     /// An acquire gives a lease twice as long.
     LeasesAreTooLong,
+    /// A release does not tell that it woke others.
+    WakingIsNotTold,
 }
 
 struct Broken {
@@ -81,7 +83,7 @@ impl Broken {
         if self.flaw == Flaw::ReleaseIgnoresTheOwner {
             let forced = self.store.force_release(request.name.clone()).await?;
             self.store.release(request).await?;
-            return Ok(Released { held: !forced.from.is_empty(), next: None });
+            return Ok(Released { held: !forced.from.is_empty(), next: None, woke: 0 });
         }
         let mut successor = None;
         if self.flaw == Flaw::HandOverForgetsTheSuccessor {
@@ -90,6 +92,9 @@ impl Broken {
         let mut released = self.store.release(request).await?;
         if successor.is_some() {
             released.next = Some(Attempt::Granted(Grant { token: Some(7) }));
+        }
+        if self.flaw == Flaw::WakingIsNotTold {
+            released.woke = 0;
         }
         Ok(released)
     }
@@ -226,5 +231,9 @@ notices! {
     CountIsNotRepeatable in a_repeated_count by latch::a_lost_answer_counts_once;
     HandOverForgetsTheSuccessor in a_forgotten_successor by contract::a_hand_over_is_one_step;
     NobodyQueues in a_missing_queue by fairness::serves_in_order_across_clients;
+    WakingIsNotTold in waking_untold by courtesy::a_release_tells_whether_it_woke_somebody;
+    WakingIsNotTold in a_starved_mutex by courtesy::who_takes_a_mutex_again_lets_another_in;
+    WakingIsNotTold in a_starved_writer by courtesy::who_writes_again_lets_another_in;
+    WakingIsNotTold in a_starved_permit by courtesy::who_takes_a_permit_again_lets_another_in;
     LeasesAreTooLong in a_lease_too_long by mutex::a_dead_holder_is_gone_with_its_lease;
 }

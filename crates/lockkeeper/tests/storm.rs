@@ -224,7 +224,7 @@ impl Backend for FreesAnybody {
         Box::pin(async move {
             let forced = self.0.force_release(request.name.clone()).await?;
             self.0.release(request).await?;
-            Ok(Released { held: !forced.from.is_empty(), next: None })
+            Ok(Released { held: !forced.from.is_empty(), next: None, woke: 0 })
         })
     }
 

@@ -54,6 +54,9 @@ pub struct Released {
     pub held: bool,
     /// What became of the successor.
     pub next: Option<Attempt>,
+    /// How many clients that listened were woken, this one included; where that is not known, 1 if it may be some. A hint: whoever asks
+    /// again lets them go first.
+    pub woke: u32,
 }
 
 /// The answer to a renewal.

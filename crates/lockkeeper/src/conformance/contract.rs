@@ -222,7 +222,7 @@ pub async fn a_late_successor_is_not_granted(world: &World) {
     world.grant(world.ask("m", Claim::Mutex, first)).await;
     let late = Acquire { not_after: past(world), ..world.ask("m", Claim::Mutex, second) };
     let released = hand_over(world, first, late).await;
-    assert_eq!(released, Released { held: true, next: Some(Attempt::Late) });
+    assert_eq!(released, Released { held: true, next: Some(Attempt::Late), woke: 0 });
     assert_eq!(world.holders("m").await, 0);
 }
 

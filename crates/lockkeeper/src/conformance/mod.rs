@@ -17,6 +17,7 @@ mod world;
 pub mod cancel;
 pub mod contract;
 pub mod counting;
+pub mod courtesy;
 pub mod fairness;
 pub mod faults;
 pub mod fencing;

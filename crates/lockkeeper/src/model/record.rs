@@ -198,7 +198,7 @@ impl Record {
             None => None,
         };
         let wake = if matches!(next, Some(Attempt::Granted(_))) { Wake::NOBODY } else { wake };
-        Ok(Step { answer: Released { held, next }, wake })
+        Ok(Step { answer: Released { held, next, woke: 0 }, wake })
     }
 
     /// Keeps the owner's hold, or looks for it.

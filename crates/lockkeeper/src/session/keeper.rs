@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::runtime::{self, Instant};
 
 /// Renewals in one request.
-const BATCH: usize = 1_000;
+const BATCH: usize = 1_024;
 
 /// How long the store remembers who we are without a word from us.
 const CARD_TTL: Duration = Duration::from_secs(90);

@@ -2,20 +2,25 @@
 //! it to the next of them in one request.
 //!
 //! So a thousand local waiters cost the store as much as one. Others must not starve by it: after [`IN_A_ROW`] hand-overs comes a true
-//! release, and then courtesy: two round trips in which this process does not ask. The same after so many permits in a row.
+//! release. And whoever gives back and wakes others by it lets them go first: without such courtesy the next request of this process would
+//! be at the store before they have heard of anything.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
 use super::{Core, lock};
-use crate::backend::{Acquire, Attempt, Bell, Claim};
+use crate::backend::{Acquire, Attempt, Bell, Claim, Release};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
 /// Hand-overs before a true release.
 const IN_A_ROW: u32 = 16;
+
+/// Courtesy ends by itself after as many times as long as the release took, and within these bounds: whoever has not asked by then is slow.
+const COURTESY: (u32, Duration, Duration) = (4, Duration::from_millis(1), Duration::from_millis(100));
 
 #[derive(Debug, Default)]
 pub(crate) struct Line {
@@ -31,8 +36,8 @@ struct State {
     /// The owner that found nobody in its way and asks the store just now; whoever comes meanwhile waits for its answer.
     asking: Option<WireOwner>,
     in_a_row: u32,
-    /// Others go first: see the head of this file.
-    courtesy: bool,
+    /// Others go first until then: see the head of this file.
+    courtesy: Option<Instant>,
     /// Shared by one first waiter after the other.
     bell: Option<Arc<Bell>>,
 }
@@ -43,11 +48,12 @@ struct Spot {
     offer: Mutex<Offer>,
 }
 
-/// What the first waiter lets a local release ask for on its behalf.
-#[derive(Debug)]
+/// What a waiter lets a local release ask for on its behalf.
+#[derive(Clone, Copy, Debug)]
 enum Offer {
     Nothing,
-    Ready(Box<Acquire>),
+    /// Of the mutex. In every waiter's spot, not only in the first one's: who becomes first may not have run again when it is released.
+    Ready(Wish),
     /// On its way to the store; the waiter asks nothing itself meanwhile.
     Sent {
         not_after: Instant,
@@ -59,6 +65,14 @@ enum Offer {
     },
     /// The waiter is gone.
     Closed,
+}
+
+/// What sets one request for a mutex apart from another.
+#[derive(Clone, Copy, Debug)]
+struct Wish {
+    owner: WireOwner,
+    lease: Duration,
+    since: Instant,
 }
 
 /// A waiter's place in the line; leaves it when dropped.
@@ -78,7 +92,7 @@ pub(crate) enum Stand {
     Behind,
     /// First, and nobody here holds it: ask the store.
     Ask,
-    /// As `Ask`, after two round trips of courtesy.
+    /// As `Ask`, when others had their chance.
     AskLater,
     /// A local release asked for us: its answer, if it came, and when it was sent.
     Handed { attempt: Option<Attempt>, sent: Instant, not_after: Instant },
@@ -87,9 +101,9 @@ pub(crate) enum Stand {
 impl Line {
     /// Whether a newcomer may ask the store at once: nobody here waits, asks or holds it. If so it is the one who asks, until it
     /// has it or [stops](Self::stop_asking).
-    pub(crate) fn ask_alone(&self, owner: WireOwner) -> bool {
+    pub(crate) fn ask_alone(&self, owner: WireOwner, now: Instant) -> bool {
         let mut state = lock(&self.state);
-        let clear = state.spots.is_empty() && state.held_by.is_none() && state.asking.is_none() && !state.courtesy;
+        let clear = state.spots.is_empty() && state.held_by.is_none() && state.asking.is_none() && !state.is_courteous(now);
         if clear {
             state.asking = Some(owner);
         }
@@ -105,23 +119,20 @@ impl Line {
         }
     }
 
-    /// One of this process got a permit while others of it wait.
-    pub(crate) fn served(&self) {
-        let mut state = lock(&self.state);
-        if state.spots.is_empty() {
-            state.in_a_row = 0;
-            return;
-        }
-        state.in_a_row += 1;
-        if state.in_a_row >= IN_A_ROW {
-            state.in_a_row = 0;
-            state.courtesy = true;
-        }
+    /// Whether others are to go first just now.
+    pub(crate) fn is_courteous(&self, now: Instant) -> bool {
+        lock(&self.state).is_courteous(now)
     }
 
-    /// Whether others are to go first just now.
-    pub(crate) fn is_courteous(&self) -> bool {
-        lock(&self.state).courtesy
+    /// A release that was sent at `sent` woke so many listeners: if others than we, they go first. Tells if so.
+    pub(super) fn woke(&self, listeners: u32, sent: Instant, now: Instant) -> bool {
+        let mut state = lock(&self.state);
+        let others = listeners > u32::from(state.bell.is_some());
+        if others {
+            let (times, least, most) = COURTESY;
+            state.courtesy = Some(now.plus((now.since(sent) * times).clamp(least, most)));
+        }
+        others
     }
 
     pub(crate) fn join(self: &Arc<Self>, owner: WireOwner) -> Turn {
@@ -150,16 +161,16 @@ impl Line {
         }
     }
 
-    /// The first waiter's request, to travel with the release of `owner`; `None` if nobody waits or others are to have their chance.
-    pub(super) fn hand_over(self: &Arc<Self>, owner: WireOwner, core: &Core) -> Option<Handing> {
+    /// The first waiter's request, to travel with `release`; `None` if nobody waits or others are to have their chance.
+    pub(super) fn hand_over(self: &Arc<Self>, release: &Release, core: &Core) -> Option<Handing> {
         let mut state = lock(&self.state);
         // A release that is repeated, or comes after a loss, has nothing to hand on.
-        if state.held_by != Some(owner) {
+        if state.held_by != Some(release.owner) {
             return None;
         }
         let front = state.spots.front().map(Arc::clone);
         let mut offer = front.as_ref().map(|spot| lock(&spot.offer));
-        let Some(Offer::Ready(_)) = offer.as_deref() else {
+        let Some(Offer::Ready(Wish { owner, lease, since })) = offer.as_deref().copied() else {
             state.in_a_row = 0;
             return None;
         };
@@ -168,25 +179,26 @@ impl Line {
         }
         if state.in_a_row >= IN_A_ROW {
             state.in_a_row = 0;
-            state.courtesy = true;
             return None;
         }
         state.in_a_row += 1;
-        let Some(Offer::Ready(mut request)) = offer.as_deref_mut().map(|offer| std::mem::replace(offer, Offer::Nothing)) else {
-            return None;
-        };
         let sent = core.runtime.now();
-        request.not_after = sent.plus(core.settings.limit(request.lease));
+        let not_after = sent.plus(core.settings.limit(lease));
         if let Some(offer) = offer.as_deref_mut() {
-            *offer = Offer::Sent { not_after: request.not_after };
+            *offer = Offer::Sent { not_after };
         }
         drop(offer);
-        let spot = front?;
-        Some(Handing { line: Arc::clone(self), spot, from: owner, request, sent, delivered: false })
+        let (name, claim) = (release.name.clone(), Claim::Mutex);
+        let request = Acquire { name, claim, owner, lease, not_after, since, beside: None, place: None, floor: 0 };
+        Some(Handing { line: Arc::clone(self), spot: front?, from: release.owner, request: Box::new(request), sent, delivered: false })
     }
 }
 
 impl State {
+    fn is_courteous(&self, now: Instant) -> bool {
+        self.courtesy.is_some_and(|until| now < until)
+    }
+
     fn wake_first(&self) {
         if let Some(first) = self.spots.front() {
             first.wake.notify_one();
@@ -195,8 +207,8 @@ impl State {
 }
 
 impl Turn {
-    /// Where we stand now. If somebody of this process holds it, `request` is left to be handed over.
-    pub(crate) fn stand(&self, request: &Acquire) -> Stand {
+    /// Where we stand now. A `request` for a mutex is left to be handed over.
+    pub(crate) fn stand(&self, request: &Acquire, now: Instant) -> Stand {
         let state = lock(&self.line.state);
         let mut offer = lock(&self.spot.offer);
         match *offer {
@@ -207,18 +219,18 @@ impl Turn {
             Offer::Sent { .. } => return Stand::Wait,
             Offer::Nothing | Offer::Ready(_) | Offer::Closed => {}
         }
+        // Ready in every case: a `try_lock` beside us may be the one that gets it, and releases it here.
+        if let Acquire { claim: Claim::Mutex, owner, lease, since, .. } = *request {
+            *offer = Offer::Ready(Wish { owner, lease, since });
+        }
         if !state.spots.front().is_some_and(|first| Arc::ptr_eq(first, &self.spot)) {
             return Stand::Wait;
-        }
-        // Ready in every case: a `try_lock` beside us may be the one that gets it, and releases it here.
-        if request.claim == Claim::Mutex {
-            *offer = Offer::Ready(Box::new(request.clone()));
         }
         if state.held_by.is_some() {
             Stand::Behind
         } else if state.asking.is_some() {
             Stand::Wait
-        } else if state.courtesy {
+        } else if state.is_courteous(now) {
             Stand::AskLater
         } else {
             Stand::Ask
@@ -227,7 +239,7 @@ impl Turn {
 
     /// Others had their chance.
     pub(crate) fn end_courtesy(&self) {
-        lock(&self.line.state).courtesy = false;
+        lock(&self.line.state).courtesy = None;
     }
 
     /// Resolves when where we stand may have changed.
@@ -267,7 +279,6 @@ impl Drop for Turn {
         }
         if state.spots.is_empty() {
             state.bell = None;
-            state.courtesy = false;
         }
     }
 }

@@ -60,6 +60,8 @@ pub(crate) struct Core {
     pub(crate) settings: Settings,
     next_number: AtomicU64,
     lines: Mutex<HashMap<(Name, Kind), Weak<Line>>>,
+    /// The last lines in which others were to go first: a new handle for the name is to find that out.
+    courteous: Mutex<VecDeque<Arc<Line>>>,
     registry: Mutex<Registry>,
     /// What the keeper is to give back.
     undos: Mutex<VecDeque<Undo>>,
@@ -93,6 +95,7 @@ impl Session {
             settings,
             next_number: AtomicU64::new(1),
             lines: Mutex::default(),
+            courteous: Mutex::default(),
             registry: Mutex::default(),
             undos: Mutex::default(),
             undoing: AtomicUsize::new(0),

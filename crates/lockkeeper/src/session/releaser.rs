@@ -23,6 +23,9 @@ pub(crate) struct Undo {
 /// What is allowed for the store's clock to be behind when it judges `not_after`.
 const SETTLE_MARGIN: Duration = Duration::from_millis(50);
 
+/// So many lines are remembered for courtesy, which lasts a moment only.
+const COURTEOUS: usize = 32;
+
 impl Undo {
     fn of(hold: &Hold) -> Self {
         Self {
@@ -99,15 +102,33 @@ impl Core {
             .line
             .as_ref()
             .filter(|_| request.claim.kind() == Kind::Mutex)
-            .and_then(|line| line.hand_over(request.owner, self));
+            .and_then(|line| line.hand_over(&request, self));
         request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
+        let sent = self.runtime.now();
         let answer = self.call(self.settings.limit(undo.lease), via.release(request)).await;
         if let Some(handing) = handing {
             handing.deliver(answer.as_ref().ok().and_then(|released| released.next));
         } else if let Some(line) = &undo.line {
+            if let Ok(Released { woke: woke @ 1.., .. }) = answer {
+                self.stay_courteous(line, woke, sent);
+            }
             line.left(undo.release.owner);
         }
         answer
+    }
+
+    /// A release woke so many listeners: lets others go first, also if no handle for the name is left.
+    fn stay_courteous(&self, line: &Arc<Line>, woke: u32, sent: Instant) {
+        if !line.woke(woke, sent, self.runtime.now()) {
+            return;
+        }
+        let mut kept = lock(&self.courteous);
+        if !kept.back().is_some_and(|last| Arc::ptr_eq(last, line)) {
+            kept.push_back(Arc::clone(line));
+            if kept.len() > COURTEOUS {
+                kept.pop_front();
+            }
+        }
     }
 
     /// The keeper's side: until it is given back for certain, or has ended by itself.

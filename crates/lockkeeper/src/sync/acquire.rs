@@ -81,7 +81,7 @@ pub(super) async fn take_together(
         parts.iter().map(|(target, claim)| Taking::new(target, *claim, Patience::Try, lease, None, began)).collect();
     let mut together = Together { session, takings: takings?, patience };
     // Who is to let others go first is busy with that.
-    let courteous = |(target, _): &(&Target, Claim)| target.line.as_ref().is_some_and(|line| line.is_courteous());
+    let courteous = |(target, _): &(&Target, Claim)| target.line.as_ref().is_some_and(|line| line.is_courteous(began));
     if let Some(index) = parts.iter().position(courteous) {
         return Ok(Err(index));
     }
@@ -237,9 +237,9 @@ impl<'a> Taking<'a> {
     fn may_ask_at_once(&mut self, patience: Patience) -> bool {
         match &self.target.line {
             None => true,
-            Some(line) if patience == Patience::Try => !line.is_courteous(),
+            Some(line) if patience == Patience::Try => !line.is_courteous(self.began),
             Some(line) => {
-                self.asks_alone = line.ask_alone(self.request.owner);
+                self.asks_alone = line.ask_alone(self.request.owner, self.began);
                 self.asks_alone
             }
         }
@@ -333,7 +333,7 @@ impl<'a> Taking<'a> {
         Ok(held)
     }
 
-    /// Two round trips in which others may take it.
+    /// The rest of two round trips in which others may take it: who has just begun to listen has spent one on that.
     async fn courtesy(&self) {
         let core = self.target.session.core();
         let Acquire { name, claim, owner, lease, .. } = &self.request;
@@ -352,12 +352,12 @@ impl Look for Taking<'_> {
     async fn look(&mut self) -> Result<Looked<Held>> {
         if let Some(line) = &self.target.line {
             let turn = self.turn.get_or_insert_with(|| line.join(self.request.owner));
-            match turn.stand(&self.request) {
+            let now = self.target.session.core().runtime.now();
+            match turn.stand(&self.request, now) {
                 Stand::Wait => return Ok(Looked::Local(None)),
                 // Whoever holds it here may have lost it without knowing: taken away by force, or forgotten by the store.
                 Stand::Behind => {
                     let core = self.target.session.core();
-                    let now = core.runtime.now();
                     let ask_after = *self.ask_after.get_or_insert_with(|| now.plus(core.poll_after(now)));
                     if now < ask_after {
                         return Ok(Looked::Local(Some(ask_after.since(now))));
@@ -365,8 +365,12 @@ impl Look for Taking<'_> {
                     self.ask_after = None;
                 }
                 Stand::Ask => {}
+                // They will most likely have it when we ask: time to listen.
+                Stand::AskLater if self.bell.is_none() && turn.bell().is_none() => {
+                    return Ok(Looked::Busy(Busy { retry_in: Some(Duration::ZERO), ahead: None }));
+                }
                 Stand::AskLater => {
-                    let left = self.deadline.since(self.target.session.core().runtime.now());
+                    let left = self.deadline.since(now);
                     runtime::within(left, Box::pin(self.courtesy())).await;
                     if let Some(turn) = &self.turn {
                         turn.end_courtesy();
@@ -424,9 +428,6 @@ impl Drop for Taking<'_> {
             if !self.request.claim.is_exclusive() {
                 self.stop_asking();
                 self.turn = None;
-                if let Some(line) = &self.target.line {
-                    line.served();
-                }
             }
             return;
         }

@@ -123,7 +123,7 @@ impl Backend for Flawed {
         Box::pin(async move {
             if self.flaw == Flaw::NoOwnerCheckOnRelease {
                 let forced = self.store.force_release(request.name).await?;
-                return Ok(Released { held: !forced.from.is_empty(), next: None });
+                return Ok(Released { held: !forced.from.is_empty(), next: None, woke: 0 });
             }
             self.store.release(request).await
         })

@@ -72,7 +72,7 @@ impl Quorum {
         }
         // Lost if another could have had a majority meanwhile. Unknown is not lost.
         let without = answers.iter().filter(|answer| matches!(answer, Ok(false))).count();
-        Ok(Released { held: without < majority(servers), next: None })
+        Ok(Released { held: without < majority(servers), next: None, woke: 0 })
     }
 
     pub(super) async fn keep(&self, requests: Vec<Renew>) -> Result<Vec<Result<Renewed>>> {

@@ -47,6 +47,16 @@ impl State {
 
     /// A step on one name. The record stays only if something is left in it.
     fn step<T>(&mut self, name: &Name, at: Instant, step: impl FnOnce(&mut Record, Now) -> Result<(T, Wake)>) -> Result<T> {
+        self.step_and_wake(name, at, step).map(|(answer, _)| answer)
+    }
+
+    /// As [`State::step`]; and how many were woken by it.
+    fn step_and_wake<T>(
+        &mut self,
+        name: &Name,
+        at: Instant,
+        step: impl FnOnce(&mut Record, Now) -> Result<(T, Wake)>,
+    ) -> Result<(T, u32)> {
         let now = Now { at, token: self.next_token(at) };
         let answer = match self.records.entry(name.clone()) {
             Entry::Occupied(mut found) => {
@@ -70,8 +80,8 @@ impl State {
             self.sweep_at = self.records.len() * 2;
         }
         let (answer, wake) = answer?;
-        self.wake(name, wake);
-        Ok(answer)
+        let woke = self.wake(name, wake);
+        Ok((answer, woke))
     }
 
     fn sweep(&mut self, at: Instant) {
@@ -134,12 +144,12 @@ impl State {
     }
 
     pub(super) fn release(&mut self, request: &Release, at: Instant) -> Result<Released> {
-        let released =
-            self.step(&request.name, at, |record, now| record.release(request, now).map(|step| (step.answer, step.wake)))?;
+        let (released, woke) = self
+            .step_and_wake(&request.name, at, |record, now| record.release(request, now).map(|step| (step.answer, step.wake)))?;
         if let Some(next) = &released.next {
             self.spend(next);
         }
-        Ok(released)
+        Ok(Released { woke, ..released })
     }
 
     pub(super) fn renew(&mut self, request: &Renew, at: Instant) -> Renewed {
@@ -263,10 +273,12 @@ impl State {
         Bell::new(&ringer, Listening { state: Arc::downgrade(state), name: watch.name, id })
     }
 
-    fn wake(&self, name: &Name, wake: Wake) {
+    /// Rings; how many bells.
+    fn wake(&self, name: &Name, wake: Wake) -> u32 {
         if self.muted || wake == Wake::default() {
-            return;
+            return 0;
         }
+        let mut rung = 0;
         for listener in self.listeners.get(name).into_iter().flatten() {
             let called = match listener.owner {
                 Some(owner) => wake.head == Some(owner),
@@ -274,8 +286,10 @@ impl State {
             };
             if called {
                 listener.ringer.ring();
+                rung += 1;
             }
         }
+        rung
     }
 }
 

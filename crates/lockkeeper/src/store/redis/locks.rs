@@ -94,7 +94,7 @@ impl RedisStore {
         let Release { name, claim, owner, then } = request;
         let gathers = *claim == Claim::Mutex && then.is_none();
         let _slot = match self.way(gathers, name, *owner, Want::GiveBack).await? {
-            Way::Together([held, _]) => return Ok(Released { held: held == 1, next: None }),
+            Way::Together([held, woke]) => return Ok(released(held, woke)),
             Way::Alone(slot) => slot,
         };
         let channel = names::channel(name, claim.kind(), None).into_bytes();
@@ -138,9 +138,10 @@ impl RedisStore {
             // The release counts wherever it is. What the successor got does not, until it asks for it itself.
             _ if doubt.is_some() => None,
             (Some(then), [_, next @ ..]) => Some(attempt(next, &then.name, Kind::Mutex)?),
+            (None, &[held, woke]) => return Ok(released(held, woke)),
             _ => None,
         };
-        Ok(Released { held: numbers.first() == Some(&1), next })
+        Ok(Released { held: numbers.first() == Some(&1), next, woke: 0 })
     }
 
     pub(super) async fn keep(&self, requests: &[Renew]) -> Result<Vec<Result<Renewed>>> {
@@ -196,6 +197,11 @@ impl RedisStore {
         let answers: Vec<Value> = parsed(answer)?;
         Ok(answers.into_iter().map(renewed).collect())
     }
+}
+
+/// What a releasing script says.
+fn released(held: i64, woke: i64) -> Released {
+    Released { held: held == 1, next: None, woke: u32::try_from(woke).unwrap_or(0) }
 }
 
 /// What a renewing script says of one hold.

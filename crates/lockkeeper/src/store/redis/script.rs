@@ -53,13 +53,13 @@ scripts! {
         "lib/time" "lib/answers" "lib/token" "lib/taken" "mutex_hand_over" "lib/names" "lib/kind" "lib/hash" "mutex_kept";
     MUTEX_MANY = "lib/time" "lib/answers" "mutex_many";
     FAIR_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/hash" "lib/queue" "fair_acquire";
-    FAIR_RELEASE = "lib/time" "lib/names" "lib/queue" "lib/taken" "fair_release";
+    FAIR_RELEASE = "lib/time" "lib/names" "lib/queue" "lib/taken" "lib/tell" "fair_release";
     READ_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/readers" "read_acquire";
-    READ_RELEASE = "lib/names" "lib/readers" "lib/taken" "read_release";
+    READ_RELEASE = "lib/names" "lib/readers" "lib/taken" "lib/tell" "read_release";
     WRITE_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/readers" "write_acquire";
-    WRITE_RELEASE = "lib/names" "lib/readers" "lib/taken" "write_release";
+    WRITE_RELEASE = "lib/names" "lib/readers" "lib/taken" "lib/tell" "write_release";
     PERMITS_ACQUIRE = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/permits" "permits_acquire";
-    PERMITS_RELEASE = "lib/time" "lib/names" "lib/permits" "permits_release";
+    PERMITS_RELEASE = "lib/time" "lib/names" "lib/permits" "lib/tell" "permits_release";
     PERMITS_SIZE = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/permits" "lib/counting" "permits_size";
     COUNTER = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/counting" "counter";
     LATCH = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/counting" "latch";

@@ -329,6 +329,12 @@ impl Turn<'_> {
         Ok(answer)
     }
 
+    /// How many are to be woken so far.
+    pub(super) fn called(&self) -> u32 {
+        let called: usize = self.calls.iter().map(|(_, waking)| waking.all.len() + usize::from(waking.head.is_some())).sum();
+        u32::try_from(called).unwrap_or(u32::MAX)
+    }
+
     /// Takes the dead out of what lies under a name; tells whom that concerns.
     pub(super) fn bury(&mut self, name: &Name) -> Result<Waking> {
         let (version, mut row) = self.read(name)?;

@@ -129,7 +129,9 @@ impl Book {
             None => None,
         };
         let released = self.turn(true, |turn| {
-            turn.step(&request.name, life, |record, now| record.release(request, now).map(|step| (step.answer, step.wake)))
+            let released =
+                turn.step(&request.name, life, |record, now| record.release(request, now).map(|step| (step.answer, step.wake)))?;
+            Ok(Released { woke: turn.called(), ..released })
         });
         if let Some(then) = &request.then {
             let open = matches!(&released, Err(error) if error.kind() == ErrorKind::Indeterminate);
@@ -143,7 +145,7 @@ impl Book {
                 // Nobody can be told in writing. Under a life that ends nothing is held, and the kernel tells that.
                 if self.ties.lives.give_up_for(request.owner, self.ties.runtime.now()) {
                     tracing::warn!(name = %request.name, owner = %request.owner, %error, "released by ending the sign of life");
-                    Ok(Released { held, next: None })
+                    Ok(Released { held, next: None, woke: 0 })
                 } else {
                     Err(error)
                 }

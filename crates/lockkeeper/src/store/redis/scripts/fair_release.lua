@@ -3,9 +3,9 @@
 -- Promises: those of mutex_release; whoever leaves the head of the queue of a free lock passes the turn on.
 --
 -- ARGV: owner, channel, unit in ms
--- Reply: {1 released or 0 not held}
+-- Reply: {1 released or 0 not held, how many were woken}
 
-local held = taken(ARGV[1])
+local held, woke = taken(ARGV[1]), 0
 local unit = tonumber(ARGV[3])
 local index = redis.call('LPOS', queue, ARGV[1])
 if index then
@@ -14,10 +14,10 @@ end
 if (held == 1 or index == 0) and redis.call('EXISTS', KEYS[1]) == 0 then
   local head = living_head(unit)
   if head then
-    redis.pcall('PUBLISH', ARGV[2] .. ':' .. head, '0')
+    woke = tell(ARGV[2] .. ':' .. head, '0')
   end
   if held == 1 then
-    redis.pcall('PUBLISH', ARGV[2], '0')
+    woke = woke + tell(ARGV[2], '0')
   end
 end
-return {held}
+return {held, woke}

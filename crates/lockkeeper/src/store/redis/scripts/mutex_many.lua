@@ -5,7 +5,7 @@
 --
 -- ARGV: the key that counts tokens; the earliest of the latest times; per key owner, lease in ms (0: give it back), latest time in µs or (to
 -- give it back) channel
--- Reply: per key two numbers: GRANTED token · BUSY ms · LATE 0 · and of what is given back 1 released or 0 not held, 0 · ALONE 0
+-- Reply: per key two numbers: GRANTED token · BUSY ms · LATE 0 · and of what is given back 1 released or 0 not held, how many were woken · ALONE 0
 
 local ALONE = -9
 local replies, granted = {}, {}
@@ -18,7 +18,10 @@ for i = 1, #KEYS do
   if lease == '0' then
     local held = redis.pcall('HDEL', key, owner)
     if held == 1 then
-      redis.pcall('PUBLISH', ARGV[3 * i + 2], '0')
+      value = redis.pcall('PUBLISH', ARGV[3 * i + 2], '0')
+      if type(value) ~= 'number' then
+        value = 1
+      end
     end
     if type(held) == 'number' then
       code = held

@@ -4,10 +4,10 @@
 -- allowed does not keep the lock.
 --
 -- ARGV: owner, channel
--- Reply: {1 released or 0 not held}
+-- Reply: {1 released or 0 not held, how many were woken}
 
-local held = taken(ARGV[1])
+local held, woke = taken(ARGV[1]), 0
 if held == 1 then
-  redis.pcall('PUBLISH', ARGV[2], '0')
+  woke = redis.pcall('PUBLISH', ARGV[2], '0')
 end
-return {held}
+return {held, type(woke) == 'number' and woke or 1}

@@ -3,7 +3,7 @@
 -- Promises: takes back only these; passes on a server that is out of memory; ones whose lease ended count as not held.
 --
 -- ARGV: channel, the ids of the permits …
--- Reply: {1 released or 0 not held}
+-- Reply: {1 released or 0 not held, how many were woken}
 
 local held, back = 0, 0
 for i = 2, #ARGV do
@@ -16,7 +16,4 @@ for i = 2, #ARGV do
     end
   end
 end
-if back > 0 then
-  redis.pcall('PUBLISH', ARGV[1], redis.call('INCRBY', KEYS[1], back))
-end
-return {held}
+return {held, back > 0 and tell(ARGV[1], redis.call('INCRBY', KEYS[1], back)) or 0}

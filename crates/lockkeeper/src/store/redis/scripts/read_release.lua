@@ -3,11 +3,11 @@
 -- Promises: touches nothing of any other owner; passes on a server that is out of memory; shares that died do not keep the lock.
 --
 -- ARGV: owner, channel
--- Reply: {1 released or 0 not held}
+-- Reply: {1 released or 0 not held, how many were woken}
 
-local held = redis.call('DEL', hold_key(ARGV[1], 1))
+local held, woke = redis.call('DEL', hold_key(ARGV[1], 1)), 0
 if taken(ARGV[1]) == 0 then
-  return {0}
+  return {0, 0}
 end
 if redis.call('HGET', KEYS[1], 'mode') == 'read' then
   local longest = longest_read()
@@ -15,7 +15,7 @@ if redis.call('HGET', KEYS[1], 'mode') == 'read' then
     redis.call('PEXPIRE', KEYS[1], longest)
   else
     redis.call('DEL', KEYS[1])
-    redis.pcall('PUBLISH', ARGV[2], '0')
+    woke = tell(ARGV[2], '0')
   end
 end
-return {held}
+return {held, woke}

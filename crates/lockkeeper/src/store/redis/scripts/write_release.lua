@@ -4,7 +4,7 @@
 -- other readers come in.
 --
 -- ARGV: owner, channel
--- Reply: {1 released or 0 not held}
+-- Reply: {1 released or 0 not held, how many were woken}
 
 local waited = redis.call('HDEL', 'lockkeeper:pending:' .. tagged, ARGV[1])
 local held = taken(ARGV[1] .. ':write')
@@ -17,7 +17,4 @@ if held == 1 then
     redis.call('DEL', KEYS[1])
   end
 end
-if held == 1 or waited == 1 then
-  redis.pcall('PUBLISH', ARGV[2], '1')
-end
-return {held}
+return {held, (held == 1 or waited == 1) and tell(ARGV[2], '1') or 0}
