@@ -231,32 +231,35 @@ pub(crate) fn jitter(low: Duration, high: Duration) -> Duration {
     Duration::from_nanos(if low < high { fastrand::u64(low..high) } else { low })
 }
 
-/// What an unfinished first poll leaves: the future to go on with.
-pub(crate) enum FirstPoll<T, F> {
-    Ready(T),
-    Pending(F),
-}
-
-/// Polls once: an answer that is there at once needs no timer.
-pub(crate) async fn first_poll<F: Future + Unpin>(mut future: F) -> FirstPoll<F::Output, F> {
-    let mut polled = None;
-    std::future::poll_fn(|cx| {
-        polled = Some(Pin::new(&mut future).poll(cx));
-        Poll::Ready(())
-    })
-    .await;
-    match polled {
-        Some(Poll::Ready(answer)) => FirstPoll::Ready(answer),
-        _ => FirstPoll::Pending(future),
-    }
-}
-
 /// The answer of `future` if it comes within `limit`.
-pub(crate) async fn within<F: Future + Unpin>(limit: Duration, future: F) -> Option<F::Output> {
-    match first_poll(future).await {
-        FirstPoll::Ready(answer) => Some(answer),
-        // Boxed, so that the many calls that never come here do not carry a timer about.
-        FirstPoll::Pending(future) => Box::pin(tokio::time::timeout(limit, future)).await.ok(),
+pub(crate) const fn within<F: Future + Unpin>(limit: Duration, future: F) -> Within<F> {
+    Within::Untimed { limit, future: Some(future) }
+}
+
+/// See [`within`]. Written out, because everything that asks or waits has one inside: it is a third of what an `async fn` makes of it.
+pub(crate) enum Within<F> {
+    /// Not polled yet: an answer that is there at once needs no timer.
+    Untimed { limit: Duration, future: Option<F> },
+    /// Boxed, so that the many calls that never come here do not carry a timer about.
+    Timed(Pin<Box<tokio::time::Timeout<F>>>),
+}
+
+impl<F: Future + Unpin> Future for Within<F> {
+    type Output = Option<F::Output>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Self::Untimed { limit, future } = &mut *self {
+            let limit = *limit;
+            let mut future = future.take().expect("polled after it was ready");
+            if let Poll::Ready(answer) = Pin::new(&mut future).poll(cx) {
+                return Poll::Ready(Some(answer));
+            }
+            *self = Self::Timed(Box::pin(tokio::time::timeout(limit, future)));
+        }
+        match &mut *self {
+            Self::Timed(timed) => timed.as_mut().poll(cx).map(std::result::Result::ok),
+            Self::Untimed { .. } => Poll::Pending,
+        }
     }
 }
 

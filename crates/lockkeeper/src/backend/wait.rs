@@ -1,6 +1,7 @@
 //! How a waiter learns that something happened: a bell that the store rings.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -29,8 +30,8 @@ impl Bell {
     }
 
     /// Waits until it was rung since the last time; several rings count as one.
-    pub async fn rung(&self) {
-        self.rung.notified().await;
+    pub fn rung(&self) -> impl Future<Output = ()> + Send {
+        self.rung.notified()
     }
 }
 

@@ -199,6 +199,9 @@ pub async fn a_crowd_of_waiters_asks_as_one(world: &World) {
             world.spawn(async move { Mutex::new(&client, "m").lock().wait(PATIENTLY).await.unwrap().release().await.unwrap() })
         })
         .collect();
+    let has_listened =
+        || async { world.chaos().carried_out(Faulty::Watch) >= 1 && world.chaos().carried_out(Faulty::Acquire) >= 2 };
+    world.until("one of them asks, listens, and asks again", has_listened).await;
     world.settle().await;
     let (asked, began) = (world.chaos().carried_out(Faulty::Acquire), world.now());
     assert!(asked <= 8, "{asked} requests of 100 waiters before anything happened");

@@ -6,6 +6,7 @@
 //! be at the store before they have heard of anything.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -80,7 +81,6 @@ struct Wish {
 pub(crate) struct Turn {
     line: Arc<Line>,
     spot: Arc<Spot>,
-    owner: WireOwner,
 }
 
 /// Where a waiter stands.
@@ -135,10 +135,10 @@ impl Line {
         others
     }
 
-    pub(crate) fn join(self: &Arc<Self>, owner: WireOwner) -> Turn {
+    pub(crate) fn join(self: &Arc<Self>) -> Turn {
         let spot = Arc::new(Spot { wake: Notify::new(), offer: Mutex::new(Offer::Nothing) });
         lock(&self.state).spots.push_back(Arc::clone(&spot));
-        Turn { line: Arc::clone(self), spot, owner }
+        Turn { line: Arc::clone(self), spot }
     }
 
     /// An owner of this process has it now.
@@ -162,7 +162,7 @@ impl Line {
     }
 
     /// The first waiter's request, to travel with `release`; `None` if nobody waits or others are to have their chance.
-    pub(super) fn hand_over(self: &Arc<Self>, release: &Release, core: &Core) -> Option<Handing> {
+    pub(super) fn hand_over(self: &Arc<Self>, release: &Release, core: &Core) -> Option<Box<Handing>> {
         let mut state = lock(&self.state);
         // A release that is repeated, or comes after a loss, has nothing to hand on.
         if state.held_by != Some(release.owner) {
@@ -190,7 +190,7 @@ impl Line {
         drop(offer);
         let (name, claim) = (release.name.clone(), Claim::Mutex);
         let request = Acquire { name, claim, owner, lease, not_after, since, beside: None, place: None, floor: 0 };
-        Some(Handing { line: Arc::clone(self), spot: front?, from: release.owner, request: Box::new(request), sent, delivered: false })
+        Some(Box::new(Handing { line: Arc::clone(self), spot: front?, from: release.owner, request, sent, delivered: false }))
     }
 }
 
@@ -243,8 +243,8 @@ impl Turn {
     }
 
     /// Resolves when where we stand may have changed.
-    pub(crate) async fn changed(&self) {
-        self.spot.wake.notified().await;
+    pub(crate) fn changed(&self) -> impl Future<Output = ()> + Send {
+        self.spot.wake.notified()
     }
 
     pub(crate) fn bell(&self) -> Option<Arc<Bell>> {
@@ -264,8 +264,8 @@ impl Turn {
     }
 
     /// What was handed over is not wanted: the line must not count on it.
-    pub(crate) fn refuse(&self) {
-        self.line.left(self.owner);
+    pub(crate) fn refuse(&self, owner: WireOwner) {
+        self.line.left(owner);
     }
 }
 
@@ -289,7 +289,7 @@ pub(super) struct Handing {
     line: Arc<Line>,
     spot: Arc<Spot>,
     from: WireOwner,
-    request: Box<Acquire>,
+    request: Acquire,
     sent: Instant,
     delivered: bool,
 }

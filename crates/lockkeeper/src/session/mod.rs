@@ -23,6 +23,7 @@ pub(crate) use releaser::Undo;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -211,12 +212,19 @@ impl Core {
     }
 
     /// Sends one request, bounded: no answer in time is an unknown outcome.
-    pub(crate) async fn call<T>(&self, limit: Duration, reply: impl Future<Output = Result<T>> + Unpin) -> Result<T> {
-        runtime::within(limit, reply).await.unwrap_or_else(|| {
-            Err(Error::new(
-                ErrorKind::Indeterminate,
-                format!("the {} store did not answer within {limit:?}", self.capabilities.store),
-            ))
+    pub(crate) fn call<T>(
+        &self,
+        limit: Duration,
+        reply: impl Future<Output = Result<T>> + Unpin,
+    ) -> impl Future<Output = Result<T>> + Unpin {
+        let (mut reply, store) = (runtime::within(limit, reply), self.capabilities.store);
+        std::future::poll_fn(move |cx| {
+            Pin::new(&mut reply).poll(cx).map(|answer| {
+                answer.unwrap_or_else(|| {
+                    let message = format!("the {store} store did not answer within {limit:?}");
+                    Err(Error::new(ErrorKind::Indeterminate, message))
+                })
+            })
         })
     }
 

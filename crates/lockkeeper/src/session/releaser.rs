@@ -1,10 +1,13 @@
 //! The one way back: every release, from a guard, from `Drop` or from a cancelled acquire, goes through here.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
-use super::{Core, Hold, Line, Trouble, lock};
+use super::{Core, Grounds, Hold, Line, Trouble, lock};
 use crate::backend::{Backend, Event, Kind, LossReason, Release, Released};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Instant;
@@ -35,10 +38,11 @@ impl Undo {
             line: hold.grounds.line.clone(),
         }
     }
+}
 
-    fn is_settled(&self, now: impl FnOnce() -> Instant) -> bool {
-        self.settled_after == Instant::default() || now() >= self.settled_after.plus(SETTLE_MARGIN)
-    }
+/// Whether what may still arrive until then has arrived.
+fn is_settled(settled_after: Instant, now: impl FnOnce() -> Instant) -> bool {
+    settled_after == Instant::default() || now() >= settled_after.plus(SETTLE_MARGIN)
 }
 
 impl Core {
@@ -58,17 +62,17 @@ impl Core {
     /// keeper goes on.
     pub(super) async fn release_now(&self, hold: &Hold) -> Result<Option<LossReason>> {
         let lost = hold.end();
-        let mut rest = Rest { core: self, undo: Some(Undo::of(hold)) };
+        let mut rest = Rest { core: self, hold: Some(hold) };
         if lost.is_some() {
             return Ok(lost);
         }
-        let Some(undo) = &rest.undo else { return Ok(None) };
-        let released = match self.give_back(&*self.backend, undo).await {
+        let Grounds { lease, line, unsettled_until, .. } = &hold.grounds;
+        let released = match self.give_back(&*self.backend, hold.release_request(), *lease, line.as_ref()).await {
             Ok(released) => released,
-            Err(error) => Box::pin(self.release_again(undo, error)).await?,
+            Err(error) => Box::pin(self.release_again(hold, error)).await?,
         };
-        if undo.is_settled(|| self.runtime.now()) {
-            rest.undo = None;
+        if is_settled(*unsettled_until, || self.runtime.now()) {
+            rest.hold = None;
         }
         if released.held {
             return Ok(None);
@@ -80,7 +84,8 @@ impl Core {
     }
 
     /// Goes on after `error`. Not held any more counts as released by us if an earlier request may have arrived.
-    async fn release_again(&self, undo: &Undo, mut error: Error) -> Result<Released> {
+    async fn release_again(&self, hold: &Hold, mut error: Error) -> Result<Released> {
+        let Grounds { lease, line, .. } = &hold.grounds;
         let mut trouble = Trouble::new(self.settings.command_timeout);
         let mut maybe_done = false;
         loop {
@@ -88,7 +93,7 @@ impl Core {
             let now = self.runtime.now();
             let pause = trouble.again(error, now)?;
             self.runtime.sleep_until(now.plus(pause)).await;
-            match self.give_back(&*self.backend, undo).await {
+            match self.give_back(&*self.backend, hold.release_request(), *lease, line.as_ref()).await {
                 Ok(released) => return Ok(Released { held: released.held || maybe_done, ..released }),
                 Err(next) => error = next,
             }
@@ -96,25 +101,32 @@ impl Core {
     }
 
     /// One request: release, and hand on to the next of this process if one waits.
-    async fn give_back(&self, via: &dyn Backend, undo: &Undo) -> Result<Released> {
-        let mut request = undo.release.clone();
-        let handing = undo
-            .line
-            .as_ref()
-            .filter(|_| request.claim.kind() == Kind::Mutex)
-            .and_then(|line| line.hand_over(&request, self));
+    ///
+    /// Written out as a future, because callers carry it about: it is half of what an `async fn` makes of it.
+    fn give_back<'a>(
+        &'a self,
+        via: &'a dyn Backend,
+        mut request: Release,
+        lease: Duration,
+        line: Option<&'a Arc<Line>>,
+    ) -> impl Future<Output = Result<Released>> + Send + 'a {
+        let owner = request.owner;
+        let mut handing = line.filter(|_| request.claim.kind() == Kind::Mutex).and_then(|line| line.hand_over(&request, self));
         request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
         let sent = self.runtime.now();
-        let answer = self.call(self.settings.limit(undo.lease), via.release(request)).await;
-        if let Some(handing) = handing {
-            handing.deliver(answer.as_ref().ok().and_then(|released| released.next));
-        } else if let Some(line) = &undo.line {
-            if let Ok(Released { woke: woke @ 1.., .. }) = answer {
-                self.stay_courteous(line, woke, sent);
+        let mut answer = self.call(self.settings.limit(lease), via.release(request));
+        std::future::poll_fn(move |cx| {
+            let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) else { return Poll::Pending };
+            if let Some(handing) = handing.take() {
+                handing.deliver(answer.as_ref().ok().and_then(|released| released.next));
+            } else if let Some(line) = line {
+                if let Ok(Released { woke: woke @ 1.., .. }) = answer {
+                    self.stay_courteous(line, woke, sent);
+                }
+                line.left(owner);
             }
-            line.left(undo.release.owner);
-        }
-        answer
+            Poll::Ready(answer)
+        })
     }
 
     /// A release woke so many listeners: lets others go first, also if no handle for the name is left.
@@ -136,10 +148,10 @@ impl Core {
         let began = self.runtime.now();
         let mut trouble = Trouble::new(undo.lease + undo.settled_after.since(began));
         loop {
-            let answer = self.give_back(via, &undo).await;
+            let answer = self.give_back(via, undo.release.clone(), undo.lease, undo.line.as_ref()).await;
             let now = self.runtime.now();
             match answer {
-                Ok(_) if undo.is_settled(|| now) => break,
+                Ok(_) if is_settled(undo.settled_after, || now) => break,
                 Ok(_) => {
                     undo.line = None;
                     self.runtime.sleep_until(undo.settled_after.plus(SETTLE_MARGIN)).await;
@@ -164,13 +176,13 @@ impl Core {
 /// What is not yet given back when the caller goes away.
 struct Rest<'a> {
     core: &'a Core,
-    undo: Option<Undo>,
+    hold: Option<&'a Hold>,
 }
 
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
-        if let Some(undo) = self.undo.take() {
-            self.core.undo(undo);
+        if let Some(hold) = self.hold.take() {
+            self.core.undo(Undo::of(hold));
         }
     }
 }

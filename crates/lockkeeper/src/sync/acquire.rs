@@ -10,53 +10,64 @@ use crate::backend::{Acquire, Attempt, AttemptAll, Bell, Busy, Claim, Event, Gra
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::WireOwner;
 use crate::runtime::{self, Instant};
-use crate::session::{Entry, Grounds, Held, Hold, Session, Stand, Ticket, Turn, Undo};
+use crate::session::{Entry, Grounds, Held, Hold, Owner, Session, Stand, Ticket, Turn, Undo};
 
 /// Takes a hold; `None` if others kept it for as long as `patience` lasted.
-pub(super) async fn acquire(target: &Target, claim: Claim, patience: Patience, lease: Option<Duration>) -> Result<Option<Held>> {
-    let session = &target.session;
-    let began = session.core().runtime.now();
-    let name = target.name()?;
-    let (beside, ticket) = match &target.owner {
-        None => (None, None),
-        Some(owner) => {
-            let shared = claim == Claim::Read;
-            let entry = match owner.try_enter(session.id(), name, shared)? {
-                Some(entry) => Some(entry),
-                None => {
-                    let entering = Box::pin(owner.enter(session.id(), name, shared));
-                    runtime::within(patience.deadline(began).since(began), entering).await.transpose()?
+pub(super) fn acquire(
+    target: &Target,
+    claim: Claim,
+    patience: Patience,
+    lease: Option<Duration>,
+) -> impl Future<Output = Result<Option<Held>>> + Send {
+    // A block, not an `async fn`, which would carry each argument about twice.
+    async move {
+        let session = &target.session;
+        let began = session.core().runtime.now();
+        let name = target.name()?;
+        let (beside, ticket) = match &target.owner {
+            None => (None, None),
+            Some(owner) => {
+                let shared = claim == Claim::Read;
+                let entry = match owner.try_enter(session.id(), name, shared)? {
+                    Some(entry) => Some(entry),
+                    None => Box::pin(enter(owner, target, shared, patience.deadline(began).since(began))).await?,
+                };
+                match entry {
+                    Some(Entry::Reentered(held)) => return Ok(Some(held)),
+                    Some(Entry::Outermost(ticket, beside)) => (beside, Some(ticket)),
+                    None => return Ok(None),
                 }
-            };
-            match entry {
-                Some(Entry::Reentered(held)) => return Ok(Some(held)),
-                Some(Entry::Outermost(ticket, beside)) => (beside, Some(ticket)),
-                None => return Ok(None),
             }
+        };
+        let mut taking = Taking::new(target, claim, patience, lease, beside, began)?;
+        taking.ticket = ticket;
+        // Where nobody is in the way the first answer is the last: no queue, no timer, no second box.
+        if taking.may_ask_at_once(patience) {
+            // With an owner it may have taken a while to come here.
+            let sent = if target.owner.is_some() { session.core().runtime.now() } else { began };
+            let answer = taking.ask(sent).await;
+            if !matches!(answer, Ok(Looked::Ready(_))) {
+                taking.stop_asking();
+            }
+            match answer {
+                Ok(Looked::Ready(held)) => return Ok(Some(held)),
+                Ok(_) if patience == Patience::Try => return Ok(None),
+                Ok(_) => {}
+                Err(error)
+                    if error.is_retryable() && (patience == Patience::Try || taking.deadline > session.core().runtime.now()) => {}
+                Err(error) => return Err(error),
+            }
+        } else if patience == Patience::Try {
+            return Ok(None);
         }
-    };
-    let mut taking = Taking::new(target, claim, patience, lease, beside, began)?;
-    taking.ticket = ticket;
-    // Where nobody is in the way the first answer is the last: no queue, no timer, no second box.
-    if taking.may_ask_at_once(patience) {
-        // With an owner it may have taken a while to come here.
-        let sent = if target.owner.is_some() { session.core().runtime.now() } else { began };
-        let answer = taking.ask(sent).await;
-        if !matches!(answer, Ok(Looked::Ready(_))) {
-            taking.stop_asking();
-        }
-        match answer {
-            Ok(Looked::Ready(held)) => return Ok(Some(held)),
-            Ok(_) if patience == Patience::Try => return Ok(None),
-            Ok(_) => {}
-            Err(error)
-                if error.is_retryable() && (patience == Patience::Try || taking.deadline > session.core().runtime.now()) => {}
-            Err(error) => return Err(error),
-        }
-    } else if patience == Patience::Try {
-        return Ok(None);
+        Box::pin(wait(session, patience, began, &mut taking)).await
     }
-    Box::pin(wait(session, patience, began, &mut taking)).await
+}
+
+/// Waits until the owner's other calls for the name are done; `None` if that took too long. Of its own, so that the common way is small.
+async fn enter(owner: &Owner, target: &Target, shared: bool, limit: Duration) -> Result<Option<Entry>> {
+    let entering = Box::pin(owner.enter(target.session.id(), target.name()?, shared));
+    runtime::within(limit, entering).await.transpose()
 }
 
 /// Takes the read hold of the owner that writes, without waiting: the store grants it to the writer.
@@ -301,7 +312,7 @@ impl<'a> Taking<'a> {
             self.unknown_until = self.unknown_until.max(now);
             // Handed over, the line counts on us as the holder, and we are not.
             if let Some(turn) = &self.turn {
-                turn.refuse();
+                turn.refuse(self.request.owner);
             }
             return Err(Error::new(ErrorKind::Indeterminate, "the grant came when its lease had ended; it is being given back"));
         }
@@ -351,7 +362,7 @@ impl Look for Taking<'_> {
 
     async fn look(&mut self) -> Result<Looked<Held>> {
         if let Some(line) = &self.target.line {
-            let turn = self.turn.get_or_insert_with(|| line.join(self.request.owner));
+            let turn = self.turn.get_or_insert_with(|| line.join());
             let now = self.target.session.core().runtime.now();
             match turn.stand(&self.request, now) {
                 Stand::Wait => return Ok(Looked::Local(None)),
@@ -437,7 +448,7 @@ impl Drop for Taking<'_> {
         core.backend.note(&Event::GaveUp { name, claim: *claim, waited: core.runtime.now().since(self.began) });
         let handed = self.turn.as_ref().and_then(Turn::close);
         if let (Some(_), Some(turn)) = (handed, &self.turn) {
-            turn.refuse();
+            turn.refuse(self.request.owner);
         }
         let unknown = self.unknown_until > Instant::default();
         if self.placed || unknown || self.in_flight.is_some() || handed.is_some() {

@@ -78,7 +78,14 @@ impl<'a, G: Guard + 'a> IntoFuture for Acquiring<'a, G> {
 
     fn into_future(self) -> Self::IntoFuture {
         let Self { target, claim, patience, lease, .. } = self;
-        Box::pin(async move { acquire(target, claim?, patience, lease).await?.map(G::new).ok_or_else(|| target.timeout()) })
+        match claim {
+            Ok(claim) => {
+                Box::pin(
+                    async move { acquire(target, claim, patience, lease).await?.map(G::new).ok_or_else(|| target.timeout()) },
+                )
+            }
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
     }
 }
 
@@ -113,7 +120,10 @@ impl<'a, G: Guard + 'a> IntoFuture for TryAcquiring<'a, G> {
 
     fn into_future(self) -> Self::IntoFuture {
         let Acquiring { target, claim, patience, lease, .. } = self.0;
-        Box::pin(async move { Ok(acquire(target, claim?, patience, lease).await?.map(G::new)) })
+        match claim {
+            Ok(claim) => Box::pin(async move { Ok(acquire(target, claim, patience, lease).await?.map(G::new)) }),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
     }
 }
 

@@ -73,62 +73,100 @@ impl Patience {
 /// Looks until it is there; `None` when patience ended first.
 ///
 /// If the last thing met was trouble with the store, that is the answer: "held by others" and "not reachable" are told apart.
-pub(super) async fn wait<L: Look>(
+pub(super) fn wait<L: Look>(
     session: &Session,
     patience: Patience,
     began: Instant,
     look: &mut L,
-) -> Result<Option<L::Found>> {
-    let core = session.core();
-    let deadline = patience.deadline(began);
-    let mut trouble = patience.trouble(&core.settings);
-    let mut bell: Option<Arc<Bell>> = None;
-    loop {
-        session.check_open()?;
-        let found = look.look().await;
-        let now = core.runtime.now();
-        if matches!(found, Ok(Looked::Busy(_))) && bell.is_none() && patience != Patience::Try {
-            let limit = Settings::POLL.0.min(deadline.since(now));
-            match runtime::within(limit, Box::pin(look.listen())).await {
-                // What happened between asking and listening rang no bell of ours: ask once more.
-                Some(Ok(ours)) => {
-                    bell = Some(ours);
-                    continue;
+) -> impl Future<Output = Result<Option<L::Found>>> {
+    // A block, not an `async fn`, which would carry each argument about twice.
+    async move {
+        let core = session.core();
+        let deadline = patience.deadline(began);
+        let mut trouble = patience.trouble(&core.settings);
+        let mut bell: Option<Arc<Bell>> = None;
+        loop {
+            session.check_open()?;
+            let found = look.look().await;
+            let now = core.runtime.now();
+            if matches!(found, Ok(Looked::Busy(_))) && bell.is_none() && patience != Patience::Try {
+                let limit = Settings::POLL.0.min(deadline.since(now));
+                match runtime::within(limit, Box::pin(look.listen())).await {
+                    // What happened between asking and listening rang no bell of ours: ask once more.
+                    Some(Ok(ours)) => {
+                        bell = Some(ours);
+                        continue;
+                    }
+                    // The store answers, it only does not push: no trouble, but a wait by asking. The pause counts from the answer,
+                    // so that a subscription without an answer does not make it longer.
+                    Some(Err(error)) => tracing::debug!(%error, "no notifications; asking again by ourselves"),
+                    None => tracing::debug!("no answer to a subscription; asking again by ourselves"),
                 }
-                // The store answers, it only does not push: no trouble, but a wait by asking. The pause counts from the answer,
-                // so that a subscription without an answer does not make it longer.
-                Some(Err(error)) => tracing::debug!(%error, "no notifications; asking again by ourselves"),
-                None => tracing::debug!("no answer to a subscription; asking again by ourselves"),
             }
-        }
-        let (pause, listening, error) = match found {
-            Ok(Looked::Ready(found)) => return Ok(Some(found)),
-            Ok(Looked::Busy(busy)) => (Some(pause(busy, core.poll_after(now))), true, None),
-            Ok(Looked::Local(pause)) => (pause, bell.is_some(), None),
-            Ok(Looked::Over(error)) => return Err(error),
-            Err(error) => (Some(trouble.again(error.clone(), now)?), false, Some(error)),
-        };
-        if error.is_none() {
-            trouble.over();
-        }
-        // A try does not wait for others, but for the store it does.
-        let give_up = if error.is_some() && patience == Patience::Try { Instant::NEVER } else { deadline };
-        if now >= give_up {
-            return error.map_or(Ok(None), Err);
-        }
-        let until = pause.map_or(Instant::NEVER, |pause| now.plus(pause)).min(give_up);
-        let rung = async {
-            match &bell {
-                Some(bell) if listening => bell.rung().await,
-                _ => std::future::pending().await,
+            let (until, listening) = match weigh(found, patience, deadline, now, core.poll_after(now), &mut trouble)? {
+                Weighed::Found(found) => return Ok(Some(found)),
+                Weighed::GiveUp => return Ok(None),
+                Weighed::Wait { until, listening } => (until, listening),
+            };
+            let rung = async {
+                match &bell {
+                    Some(bell) if listening => bell.rung().await,
+                    _ => std::future::pending().await,
+                }
+            };
+            // Most who wait in one process wait for each other, and need no timer.
+            let timer = (until < Instant::NEVER).then(|| Box::pin(core.runtime.sleep_until(until)));
+            let late = async {
+                match timer {
+                    Some(timer) => timer.await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = rung => {}
+                () = look.told() => {}
+                () = late => {}
             }
-        };
-        tokio::select! {
-            () = rung => {}
-            () = look.told() => {}
-            () = core.runtime.sleep_until(until) => {}
         }
     }
+}
+
+/// What follows from what somebody found who looked.
+enum Weighed<T> {
+    Found(T),
+    GiveUp,
+    /// Look again then, or before if told; also by the bell.
+    Wait {
+        until: Instant,
+        listening: bool,
+    },
+}
+
+/// Not in the loop itself, where everything that it needs would be carried about by everybody who waits.
+fn weigh<T>(
+    found: Result<Looked<T>>,
+    patience: Patience,
+    deadline: Instant,
+    now: Instant,
+    poll: Duration,
+    trouble: &mut Trouble,
+) -> Result<Weighed<T>> {
+    let (pause, listening, error) = match found {
+        Ok(Looked::Ready(found)) => return Ok(Weighed::Found(found)),
+        Ok(Looked::Busy(busy)) => (Some(pause(busy, poll)), true, None),
+        Ok(Looked::Local(pause)) => (pause, true, None),
+        Ok(Looked::Over(error)) => return Err(error),
+        Err(error) => (Some(trouble.again(error.clone(), now)?), false, Some(error)),
+    };
+    if error.is_none() {
+        trouble.over();
+    }
+    // A try does not wait for others, but for the store it does.
+    let give_up = if error.is_some() && patience == Patience::Try { Instant::NEVER } else { deadline };
+    if now >= give_up {
+        return error.map_or(Ok(Weighed::GiveUp), Err);
+    }
+    Ok(Weighed::Wait { until: pause.map_or(Instant::NEVER, |pause| now.plus(pause)).min(give_up), listening })
 }
 
 /// When to ask again by ourselves: when a lease ends, and within a second in any case.
