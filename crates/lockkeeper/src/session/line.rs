@@ -190,7 +190,14 @@ impl Line {
         drop(offer);
         let (name, claim) = (release.name.clone(), Claim::Mutex);
         let request = Acquire { name, claim, owner, lease, not_after, since, beside: None, place: None, floor: 0 };
-        Some(Handing { line: Arc::clone(self), spot: front?, from: release.owner, request: Box::new(request), sent, delivered: false })
+        Some(Handing {
+            line: Arc::clone(self),
+            spot: front?,
+            from: release.owner,
+            request: Box::new(request),
+            sent,
+            delivered: false,
+        })
     }
 }
 

@@ -98,11 +98,8 @@ impl Core {
     /// One request: release, and hand on to the next of this process if one waits.
     async fn give_back(&self, via: &dyn Backend, undo: &Undo) -> Result<Released> {
         let mut request = undo.release.clone();
-        let handing = undo
-            .line
-            .as_ref()
-            .filter(|_| request.claim.kind() == Kind::Mutex)
-            .and_then(|line| line.hand_over(&request, self));
+        let handing =
+            undo.line.as_ref().filter(|_| request.claim.kind() == Kind::Mutex).and_then(|line| line.hand_over(&request, self));
         request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
         let sent = self.runtime.now();
         let answer = self.call(self.settings.limit(undo.lease), via.release(request)).await;

@@ -15,7 +15,8 @@ async fn started(flavour: Flavour, test: &str, options: &str) -> Option<(Cluster
         return None;
     }
     let cluster = tokio::task::spawn_blocking(move || Cluster::start(flavour)).await.unwrap();
-    let client = Client::builder().lease(LONG).connect(format!("{}{options}", cluster.url())).await.unwrap();
+    // Longer than any of these tests: what they see is not the end of a lease.
+    let client = Client::builder().lease(LONG * 6).connect(format!("{}{options}", cluster.url())).await.unwrap();
     Some((cluster, client))
 }
 
@@ -206,9 +207,11 @@ fn passing<T>(what: &str, began: Instant, answer: Result<T, Error>) -> Option<T>
 async fn a_slot_is_half_moved(odd: bool) {
     let Some((cluster, client)) = started(Flavour::Redis, "a slot on its way", "").await else { return };
     let other = Client::builder().lease(LONG).connect(cluster.url()).await.unwrap();
+    let brief = Client::builder().lease(ms(3_000)).connect(cluster.url()).await.unwrap();
     let wait = ms(1_000);
     let at = |what: &str| format!("{{bar}}:{what}");
     // Held by one client; the other must not get them.
+    let renewed = brief.mutex(at("renewed")).lock().wait(LONG).await.unwrap();
     let mutex = client.mutex(at("mutex")).lock().wait(LONG).await.unwrap();
     let fair = client.fair_mutex(at("fair")).lock().wait(LONG).await.unwrap();
     let write = client.rwlock(at("write")).write().wait(LONG).await.unwrap();
@@ -256,7 +259,9 @@ async fn a_slot_is_half_moved(odd: bool) {
         }
     }
     tokio::task::block_in_place(|| moving.end());
-    // Whoever held still does, and can give back.
+    // Whoever held still does, and can give back; a mutex was also renewed on the way.
+    assert!(renewed.is_valid(), "the slot was on its way for longer than a lease");
+    renewed.release().await.unwrap();
     assert!(mutex.is_valid() && fair.is_valid() && write.is_valid() && read.is_valid() && permit.is_valid());
     mutex.release().await.unwrap();
     fair.release().await.unwrap();
