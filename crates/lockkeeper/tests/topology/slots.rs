@@ -212,6 +212,8 @@ async fn a_slot_is_half_moved(odd: bool) {
     let at = |what: &str| format!("{{bar}}:{what}");
     // Held by one client; the other must not get them.
     let renewed = brief.mutex(at("renewed")).lock().wait(LONG).await.unwrap();
+    // Of the same client, which would renew both in one call.
+    let _reads = brief.rwlock(at("beside")).read().wait(LONG).await.unwrap();
     let mutex = client.mutex(at("mutex")).lock().wait(LONG).await.unwrap();
     let fair = client.fair_mutex(at("fair")).lock().wait(LONG).await.unwrap();
     let write = client.rwlock(at("write")).write().wait(LONG).await.unwrap();

@@ -172,6 +172,16 @@ impl Failed {
         if error.code().is_some() { Self::Refused(error) } else { Self::Unknown(error) }
     }
 
+    /// Whether a slot that is on its way is the reason.
+    pub(super) fn is_of_a_moving_slot(&self) -> bool {
+        match self {
+            Self::Refused(error) | Self::Unknown(error) => {
+                matches!(error.code(), Some("ASK" | "TRYAGAIN")) || error::is_half_moved(error)
+            }
+            Self::Unsent(_) | Self::Unreplicated { .. } => false,
+        }
+    }
+
     /// An answer that came all the same, and why what it grants does not count.
     pub(super) fn doubtful(self) -> Result<(Value, Option<Error>)> {
         match self {
