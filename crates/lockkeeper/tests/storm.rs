@@ -216,6 +216,10 @@ impl Backend for FreesAnybody {
         self.0.acquire(request)
     }
 
+    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.0.together(names)
+    }
+
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
         self.0.acquire_all(requests)
     }

@@ -73,9 +73,19 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// afterwards (where the claim has one), at the place it had before, if any.
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt>;
 
+    /// Which of these names can be taken [at once](Self::acquire_all): groups of places in `names`, each place in one. Those who ask for the same
+    /// names get the groups in the same order. Needs [`Capabilities::acquire_all`].
+    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        vec![(0..names.len()).collect()]
+    }
+
     /// Asks for several names of this store at once: all granted, or nothing changed and the first busy one named.
     ///
     /// *Atomic over:* all of the names together. Needs [`Capabilities::acquire_all`].
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for none, or for names that do not go [together](Self::together).
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll>;
 
     /// Leaves nothing of this owner's claim at the name: neither hold nor place in the queue. (A writer that also reads keeps

@@ -262,6 +262,7 @@ macro_rules! for_each_conformance_case {
                 several_names_are_taken_together [Mutex, AcquireAll],
                 several_names_or_none [Mutex, AcquireAll],
                 several_names_with_a_wrong_kind_change_nothing [Mutex, RwLock, AcquireAll],
+                which_names_go_together_is_told [Mutex, AcquireAll],
                 a_bell_rings_for_what_happens_after_listening [Push],
                 a_bell_rings_when_a_number_changes [Push],
                 busy_tells_when_to_ask_again [],

@@ -226,15 +226,16 @@ pub async fn a_late_successor_is_not_granted(world: &World) {
     assert_eq!(world.holders("m").await, 0);
 }
 
-/// Several names are taken together, with a grant for each.
+/// Several names are taken together, with a grant for each. What stands in braces is the same, so that they are in one place wherever a store has
+/// several.
 pub async fn several_names_are_taken_together(world: &World) {
     let owner = world.stranger();
-    let requests: Vec<_> = ["a", "b", "c"].map(|name| world.ask(name, Claim::Mutex, owner)).into();
+    let requests: Vec<_> = ["{all}a", "{all}b", "{all}c"].map(|name| world.ask(name, Claim::Mutex, owner)).into();
     for _ in 0..2 {
         let answer = world.backend().acquire_all(requests.clone()).await.unwrap();
         assert!(matches!(&answer, AttemptAll::Granted(grants) if grants.len() == 3), "{answer:?}");
     }
-    for name in ["a", "b", "c"] {
+    for name in ["{all}a", "{all}b", "{all}c"] {
         assert_eq!(world.holders(name).await, 1);
         assert!(world.give_back(name, Claim::Mutex, owner).await);
     }
@@ -243,25 +244,25 @@ pub async fn several_names_are_taken_together(world: &World) {
 /// Or none of them is: the first that is busy is named, and nothing is changed, neither held nor queued nor lengthened.
 pub async fn several_names_or_none(world: &World) {
     let (owner, other) = (world.stranger(), world.stranger());
-    for name in ["b", "c"] {
+    for name in ["{all}b", "{all}c"] {
         world.grant(world.ask(name, Claim::Mutex, other)).await;
     }
-    world.grant(world.ask("z", Claim::Mutex, owner)).await;
+    world.grant(world.ask("{all}z", Claim::Mutex, owner)).await;
     let ask = |name| Acquire { lease: world.units(50), ..world.ask(name, Claim::Mutex, owner) };
-    let answer = world.backend().acquire_all(["z", "a", "b", "c"].map(ask).into()).await.unwrap();
+    let answer = world.backend().acquire_all(["{all}z", "{all}a", "{all}b", "{all}c"].map(ask).into()).await.unwrap();
     assert!(matches!(answer, AttemptAll::Busy { index: 2, .. }), "{answer:?}");
-    let left = world.look("z").await.and_then(|found| found.holders[0].lease_left);
+    let left = world.look("{all}z").await.and_then(|found| found.holders[0].lease_left);
     assert!(left.is_none_or(|left| left <= world.units(10)), "the lease of z was lengthened");
-    let late = Acquire { not_after: past(world), ..ask("d") };
-    assert_eq!(world.backend().acquire_all(vec![ask("a"), late]).await.unwrap(), AttemptAll::Late);
+    let late = Acquire { not_after: past(world), ..ask("{all}d") };
+    assert_eq!(world.backend().acquire_all(vec![ask("{all}a"), late]).await.unwrap(), AttemptAll::Late);
     // Two owners for one exclusive name cannot both have it.
-    let twice = vec![ask("a"), world.ask("a", Claim::Mutex, world.stranger())];
+    let twice = vec![ask("{all}a"), world.ask("{all}a", Claim::Mutex, world.stranger())];
     let answer = world.backend().acquire_all(twice).await.unwrap();
     assert!(matches!(answer, AttemptAll::Busy { index: 1, .. }), "{answer:?}");
-    for name in ["a", "d"] {
+    for name in ["{all}a", "{all}d"] {
         assert!(world.look(name).await.is_none(), "{name} was taken");
     }
-    for (name, owner) in [("b", other), ("c", other), ("z", owner)] {
+    for (name, owner) in [("{all}b", other), ("{all}c", other), ("{all}z", owner)] {
         assert_eq!(world.queued(name).await, 0);
         assert!(world.give_back(name, Claim::Mutex, owner).await);
     }
@@ -270,11 +271,21 @@ pub async fn several_names_or_none(world: &World) {
 /// Several names of which one is of another kind: refused whole, and nothing changed.
 pub async fn several_names_with_a_wrong_kind_change_nothing(world: &World) {
     let (owner, reader) = (world.stranger(), world.stranger());
-    world.grant(world.ask("r", Claim::Read, reader)).await;
-    let requests = ["a", "r"].map(|name| world.ask(name, Claim::Mutex, owner)).into();
+    world.grant(world.ask("{all}r", Claim::Read, reader)).await;
+    let requests = ["{all}a", "{all}r"].map(|name| world.ask(name, Claim::Mutex, owner)).into();
     assert_eq!(world.backend().acquire_all(requests).await.unwrap_err().kind(), ErrorKind::WrongKind);
-    assert!(world.look("a").await.is_none(), "a was taken");
-    assert!(world.give_back("r", Claim::Read, reader).await);
+    assert!(world.look("{all}a").await.is_none(), "a was taken");
+    assert!(world.give_back("{all}r", Claim::Read, reader).await);
+}
+
+/// Every name is in one group of those that go together, and names with the same text in braces are in one.
+pub async fn which_names_go_together_is_told(world: &World) {
+    let names: Vec<Name> = ["foo", "{all}a", "bar", "{all}b", "x"].map(|name| Name::new(name).unwrap()).into();
+    let groups = world.backend().together(&names.iter().collect::<Vec<_>>());
+    let mut places: Vec<usize> = groups.iter().flatten().copied().collect();
+    places.sort_unstable();
+    assert_eq!(places, [0, 1, 2, 3, 4], "{groups:?}");
+    assert!(groups.iter().any(|group| group.contains(&1) && group.contains(&3)), "{groups:?}");
 }
 
 /// P6: when the answer to a watch is there the store is listening: whatever frees the name afterwards rings.

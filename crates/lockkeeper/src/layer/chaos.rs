@@ -155,6 +155,10 @@ impl Backend for Chaos {
         self.disturbed(Faulty::Acquire, self.inner.acquire(request))
     }
 
+    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.inner.together(names)
+    }
+
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
         self.disturbed(Faulty::Acquire, self.inner.acquire_all(requests))
     }

@@ -99,6 +99,10 @@ impl Backend for Observe {
         )
     }
 
+    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.0.together(names)
+    }
+
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
         traced!(
             self.0.acquire_all(requests),

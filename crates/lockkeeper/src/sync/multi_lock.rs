@@ -162,35 +162,35 @@ impl Part {
     }
 }
 
-/// Tries all that are not held yet, in their order, and those of one store together if it can; tells which one is busy.
+/// Tries all that are not held yet, in an order that is everybody's, and those together that their store can take in one step; tells which one is busy.
 async fn try_rest(
     parts: &[Part],
     held: &mut [Option<Held>],
     patience: Patience,
     lease: Option<Duration>,
 ) -> Result<Option<usize>> {
-    let mut at = 0;
-    while at < parts.len() {
-        let core = parts[at].target.session.core();
-        let together = core.capabilities.acquire_all;
-        let end = parts[at..].iter().position(|part| !together || !Arc::ptr_eq(part.target.session.core(), core));
-        let end = at + end.unwrap_or(parts.len() - at).max(1);
-        let wanted: Vec<usize> = (at..end).filter(|index| held[*index].is_none()).collect();
-        at = end;
-        if together {
-            let group: Vec<_> = wanted.iter().map(|index| (&parts[*index].target, parts[*index].claim)).collect();
-            match take_together(&group, patience, lease).await? {
-                Ok(holds) => wanted.iter().zip(holds).for_each(|(index, hold)| held[*index] = Some(hold)),
-                Err(busy) => return Ok(Some(wanted[busy])),
-            }
-        } else {
-            for index in wanted {
-                held[index] = acquire(&parts[index].target, parts[index].claim, Patience::Try, lease).await?;
-                if held[index].is_none() {
-                    return Ok(Some(index));
+    let mut first = 0;
+    for of_one in parts.chunk_by(|a, b| Arc::ptr_eq(a.target.session.core(), b.target.session.core())) {
+        let core = of_one[0].target.session.core();
+        let names = of_one.iter().map(|part| part.target.name()).collect::<Result<Vec<_>>>()?;
+        for group in core.backend.together(&names) {
+            let wanted: Vec<usize> = group.into_iter().map(|at| first + at).filter(|index| held[*index].is_none()).collect();
+            if core.capabilities.acquire_all {
+                let group: Vec<_> = wanted.iter().map(|index| (&parts[*index].target, parts[*index].claim)).collect();
+                match take_together(&group, patience, lease).await? {
+                    Ok(holds) => wanted.iter().zip(holds).for_each(|(index, hold)| held[*index] = Some(hold)),
+                    Err(busy) => return Ok(Some(wanted[busy])),
+                }
+            } else {
+                for index in wanted {
+                    held[index] = acquire(&parts[index].target, parts[index].claim, Patience::Try, lease).await?;
+                    if held[index].is_none() {
+                        return Ok(Some(index));
+                    }
                 }
             }
         }
+        first += of_one.len();
     }
     Ok(None)
 }

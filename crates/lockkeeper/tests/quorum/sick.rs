@@ -138,6 +138,10 @@ impl Backend for Sick {
         self.suffer(self.store.acquire(request))
     }
 
+    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.store.together(names)
+    }
+
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
         self.suffer(self.store.acquire_all(requests))
     }

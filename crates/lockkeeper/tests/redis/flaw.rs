@@ -114,6 +114,10 @@ impl Backend for Flawed {
         Box::pin(self.acquire_wrongly(request))
     }
 
+    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.store.together(names)
+    }
+
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
         self.store.acquire_all(requests)
     }

@@ -79,46 +79,113 @@ async fn client(url: &str) -> Client {
     Client::builder().lease(LEASE).connect(url).await.unwrap()
 }
 
-/// The median time of so many uncontended acquires.
-async fn median(client: &Client, times: usize) -> Duration {
-    let mutex = client.mutex("m");
-    let mut took = Vec::with_capacity(times);
-    for _ in 0..times {
-        let began = Instant::now();
-        let guard = mutex.lock().await.unwrap();
-        took.push(began.elapsed());
-        guard.release().await.unwrap();
-    }
-    took.sort_unstable();
-    took[times / 2]
+/// What acquires took, and cycles of acquire and release, one right after the other.
+#[derive(Default)]
+struct Took {
+    acquires: Vec<Duration>,
+    cycles: Vec<Duration>,
 }
 
-/// The bound that is promised is 1.5; the assertion leaves room for a loaded machine, the figure is printed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_frozen_servers_of_five_do_not_slow_it_down() {
-    let Some(servers) = own("frozen servers") else { return };
-    let client = client(&url(&servers, ",admit=new")).await;
-    median(&client, 200).await;
-    let healthy = median(&client, 1_000).await;
-    for server in &servers[..2] {
-        server.freeze();
+impl Took {
+    async fn measure(&mut self, client: &Client, times: usize) {
+        let mutex = client.mutex("m");
+        for _ in 0..times {
+            let began = Instant::now();
+            let guard = mutex.lock().await.unwrap();
+            self.acquires.push(began.elapsed());
+            guard.release().await.unwrap();
+            self.cycles.push(began.elapsed());
+        }
     }
-    let frozen = median(&client, 1_000).await;
-    for server in &servers[..2] {
-        server.thaw();
+
+    fn medians(&mut self) -> [Duration; 2] {
+        [&mut self.acquires, &mut self.cycles].map(|took| {
+            took.sort_unstable();
+            took[took.len() / 2]
+        })
     }
-    let ratio = frozen.as_secs_f64() / healthy.as_secs_f64();
-    println!("median of 1,000 acquires: healthy {healthy:?}, two of five frozen {frozen:?}: {ratio:.2} times");
-    assert!(ratio < 3.0, "healthy {healthy:?}, two of five frozen {frozen:?}");
-    // What was sent to the frozen ones is not carried out late.
+}
+
+/// 1,000 of each: healthy and frozen by turns, each turn shorter than it takes to notice that a server is silent, so that all of them are asked; or, if
+/// `for_good`, frozen for the whole thousand.
+async fn compare(client: &Client, servers: &[Server], for_good: bool) -> [f64; 2] {
+    let (turns, times) = if for_good { (1, 1_000) } else { (10, 100) };
+    let (mut healthy, mut frozen) = (Took::default(), Took::default());
+    for _ in 0..turns {
+        healthy.measure(client, times).await;
+        servers[..2].iter().for_each(Server::freeze);
+        frozen.measure(client, times).await;
+        servers[..2].iter().for_each(Server::thaw);
+        nothing_is_left(servers).await;
+    }
+    let (healthy, frozen) = (healthy.medians(), frozen.medians());
+    let ratios = [0, 1].map(|at| frozen[at].as_secs_f64() / healthy[at].as_secs_f64());
+    println!(
+        "medians of 1,000 acquires and cycles: healthy {healthy:?}, two of five frozen {frozen:?} (for good: {for_good}): {ratios:.2?} times"
+    );
+    ratios
+}
+
+async fn nothing_is_left(servers: &[Server]) {
     let began = Instant::now();
-    for server in &servers {
+    for server in servers {
         let mut eyes = redis::Client::open(server.url(0)).unwrap().get_connection().unwrap();
         while eyes.exists::<_, bool>("m").unwrap() {
             assert!(began.elapsed() < Duration::from_secs(20), "left behind");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
+}
+
+/// Promised are medians of at most 1.5 times the healthy ones. Others load the machine, so the best of a few counts: what a frozen server costs is
+/// there every time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_frozen_servers_of_five_do_not_slow_it_down() {
+    let Some(servers) = own("frozen servers") else { return };
+    let client = client(&url(&servers, ",admit=new")).await;
+    Took::default().measure(&client, 200).await;
+    for for_good in [false, true] {
+        let mut best = [f64::INFINITY; 2];
+        for _ in 0..4 {
+            let ratios = compare(&client, &servers, for_good).await;
+            best = [0, 1].map(|at| best[at].min(ratios[at]));
+            if best.iter().all(|ratio| *ratio <= 1.5) {
+                break;
+            }
+        }
+        assert!(best.iter().all(|ratio| *ratio <= 1.5), "two of five frozen, over all well: acquires and cycles {best:?}");
+    }
+}
+
+/// What is sent to a server that does not answer is bounded, however much is asked of the others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_to_a_frozen_server_do_not_pile_up() {
+    let Some(servers) = own("a frozen server") else { return };
+    let client = client(&url(&servers, ",admit=new")).await;
+    client.mutex("m").lock().await.unwrap().release().await.unwrap();
+    servers[0].freeze();
+    let metrics = tokio::runtime::Handle::current().metrics();
+    let (mut most, before) = (0, metrics.num_alive_tasks());
+    let cycles: Vec<_> = (0..32)
+        .map(|task| {
+            let mutex = client.mutex(format!("own-{task}"));
+            tokio::spawn(async move {
+                for _ in 0..200 {
+                    mutex.lock().await.unwrap().release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    while !cycles.iter().all(tokio::task::JoinHandle::is_finished) {
+        most = most.max(metrics.num_alive_tasks() - before);
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    for cycle in cycles {
+        cycle.await.unwrap();
+    }
+    servers[0].thaw();
+    println!("at most {most} tasks at once for 6,400 cycles");
+    assert!(most < 3_000, "{most} tasks at once");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

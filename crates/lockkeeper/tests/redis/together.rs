@@ -4,6 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use lockkeeper::backend::{Acquire, Attempt, Backend, Claim};
+use lockkeeper::name::Name;
+use lockkeeper::owner::WireOwner;
+use lockkeeper::runtime::Runtime;
+use lockkeeper::store::redis::{Config, RedisStore};
 use lockkeeper::{Client, Error, ErrorKind, MutexGuard};
 use redis::{Commands, Connection};
 use tokio::task::JoinHandle;
@@ -224,4 +229,85 @@ async fn five_thousand_waited_names_are_not_a_load() {
     assert!(rate < 200.0, "{rate:.0} requests a second");
     assert!(rate > 20.0, "{rate:.0} requests a second: nobody asks again");
     waiters.iter().for_each(JoinHandle::abort);
+}
+
+/// The script of a call for many, as it is sent.
+const MANY: &str = concat!(
+    include_str!("../../src/store/redis/scripts/lib/time.lua"),
+    include_str!("../../src/store/redis/scripts/lib/answers.lua"),
+    include_str!("../../src/store/redis/scripts/mutex_many.lua"),
+);
+
+/// Asks for three mutexes in one call, of which the second comes too late; what is wrong with the answer, if anything.
+fn one_is_late(eyes: &mut Connection, script: &str) -> Result<(), String> {
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(eyes).unwrap();
+    let (earlier, later) = ((seconds - 1) * 1_000_000 + micros, (seconds + 60) * 1_000_000 + micros);
+    let script = redis::Script::new(script);
+    let mut call = script.key("a");
+    call.key("b").key("c").arg("lockkeeper:token").arg(earlier);
+    for latest in [later, earlier, later] {
+        call.arg("somebody:1").arg(30_000).arg(latest);
+    }
+    let answers: Vec<i64> = call.invoke(eyes).unwrap();
+    let taken: Vec<bool> = ["a", "b", "c"].map(|name| eyes.exists(name).unwrap()).into();
+    eyes.del::<_, ()>(&["a", "b", "c"]).unwrap();
+    if taken != [true, false, true] {
+        return Err(format!("taken: {taken:?}"));
+    }
+    match answers[..] {
+        [1, first, -1, 0, 1, second] if first < second => Ok(()),
+        _ => Err(format!("answered {answers:?}")),
+    }
+}
+
+/// Fault 35 among many: one step of a call that comes too late is refused, and the others get theirs. Broken scripts are told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_late_step_of_a_call_is_refused_alone() {
+    let Some((_server, _client, mut eyes)) = own("a late step").await else { return };
+    one_is_late(&mut eyes, MANY).unwrap();
+    let late = "late and micros > tonumber(ARGV[3 * i + 2])";
+    assert!(MANY.contains(late));
+    for broken in ["false", "late", "not late and micros > tonumber(ARGV[3 * i + 2])"] {
+        one_is_late(&mut eyes, &MANY.replace(late, broken)).expect_err(broken);
+    }
+}
+
+/// The same as the store asks: each step of a call has its own latest time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_that_gather_keep_their_own_latest_times() {
+    let Some((server, _client, mut eyes)) = own("late requests").await else { return };
+    let runtime = Runtime::system();
+    let store = RedisStore::connect(Config::parse(&server.url(0)).unwrap(), &runtime).await.unwrap();
+    let (now, client) = (runtime.now(), runtime.client_id());
+    let is_late = |n: usize| n % 5 == 3;
+    let asks = (0..20).map(|n| Acquire {
+        name: Name::new(format!("n{n}")).unwrap(),
+        claim: Claim::Mutex,
+        owner: WireOwner { client, number: n as u64 + 1 },
+        lease: LONG,
+        not_after: if is_late(n) { now } else { now.plus(LONG) },
+        since: now,
+        beside: None,
+        place: None,
+        floor: 0,
+    });
+    // The clock of the server is known to a moment only.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let before = scripts_run(&mut eyes);
+    let tasks: Vec<_> = asks
+        .map(|ask| {
+            let store = Arc::clone(&store);
+            tokio::spawn(async move { store.acquire(ask).await.unwrap() })
+        })
+        .collect();
+    for (n, attempt) in all(tasks).await.into_iter().enumerate() {
+        match attempt {
+            Attempt::Late => assert!(is_late(n), "{n} was not late"),
+            Attempt::Granted(_) => assert!(!is_late(n), "{n} was late"),
+            Attempt::Busy(_) => panic!("{n} is nobody's"),
+        }
+        assert_eq!(eyes.exists::<_, bool>(format!("n{n}")).unwrap(), !is_late(n), "{n}");
+    }
+    let calls = scripts_run(&mut eyes) - before;
+    assert!(calls < 20, "{calls} calls: none was for several");
 }

@@ -1,12 +1,14 @@
 //! Three masters that share the slots, and a replica of each.
 
-use crate::harness::{eyes, tell, try_eyes, until};
+use crate::harness::{eyes, free_port, known_port, tell, try_eyes, until};
 use crate::server::{Flavour, Server};
+use crate::tls::Proofs;
 
 #[derive(Debug)]
 pub(crate) struct Cluster {
     /// First the three masters, then the replica of each, as they were at the start.
     pub(crate) servers: Vec<Server>,
+    proofs: Option<Proofs>,
 }
 
 /// The slots of each master at the start.
@@ -14,19 +16,26 @@ const SLOTS: [(u16, u16); 3] = [(0, 5_460), (5_461, 10_922), (10_923, 16_383)];
 
 impl Cluster {
     pub(crate) fn start(flavour: Flavour) -> Self {
-        let servers: Vec<Server> = (0..6).map(|_| start_one(flavour)).collect();
-        let cluster = Self { servers };
+        Self::start_with(flavour, None)
+    }
+
+    /// The same; with proofs all speak TLS, also with each other.
+    pub(crate) fn start_with(flavour: Flavour, proofs: Option<Proofs>) -> Self {
+        let servers: Vec<Server> = (0..6).map(|_| start_one(flavour, proofs.as_ref())).collect();
+        let cluster = Self { servers, proofs };
         let ids: Vec<String> = cluster.each(|_, eyes| tell(eyes, "CLUSTER MYID").unwrap());
         cluster.each(|index, eyes| {
             tell::<()>(eyes, &format!("CLUSTER SET-CONFIG-EPOCH {}", index + 1)).unwrap();
             if let Some((first, last)) = SLOTS.get(index) {
-                tell::<()>(eyes, &format!("CLUSTER ADDSLOTSRANGE {first} {last}")).unwrap();
+                // One by one, as 6.2 knows it.
+                let slots: Vec<String> = (*first..=*last).map(|slot| slot.to_string()).collect();
+                tell::<()>(eyes, &format!("CLUSTER ADDSLOTS {}", slots.join(" "))).unwrap();
             }
         });
         let buses: Vec<u16> = cluster.servers.iter().map(bus_of).collect();
         cluster.each(|index, eyes| {
             for (other, server) in cluster.servers.iter().enumerate().filter(|(other, _)| *other != index) {
-                tell::<()>(eyes, &format!("CLUSTER MEET 127.0.0.1 {} {}", server.port, buses[other])).unwrap();
+                tell::<()>(eyes, &format!("CLUSTER MEET 127.0.0.1 {} {}", known_port(server.port), buses[other])).unwrap();
             }
         });
         until("all know each other", || {
@@ -42,8 +51,11 @@ impl Cluster {
     }
 
     pub(crate) fn url(&self) -> String {
-        let seeds: Vec<String> = self.servers.iter().map(|server| format!("127.0.0.1:{}", server.port)).collect();
-        format!("redis+cluster://{}", seeds.join(","))
+        let seeds: Vec<String> = self.servers.iter().map(|server| format!("127.0.0.1:{}", known_port(server.port))).collect();
+        match &self.proofs {
+            None => format!("redis+cluster://{}", seeds.join(",")),
+            Some(proofs) => format!("rediss+cluster://{}?{}", seeds.join(","), proofs.of_a_client()),
+        }
     }
 
     fn each<T>(&self, mut what: impl FnMut(usize, &mut redis::Connection) -> T) -> Vec<T> {
@@ -94,16 +106,24 @@ fn knows(eyes: &mut redis::Connection, what: &str) -> bool {
     tell::<String>(eyes, "CLUSTER INFO").is_ok_and(|info| info.contains(what))
 }
 
-/// A server that could become one of a cluster. Its second port is a free one, not ten thousand above the first, which there may not be.
-fn start_one(flavour: Flavour) -> Server {
-    let bus = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port().to_string();
-    let options = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "1000"];
-    let more =
-        ["--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"];
-    Server::start_with(flavour, &[&options[..], &more].concat())
+/// A server that could become one of a cluster. Since 7.0 its second port is a free one, not ten thousand above the first, which there may not be.
+fn start_one(flavour: Flavour, proofs: Option<&Proofs>) -> Server {
+    let (bus, tls) = (free_port().to_string(), free_port().to_string());
+    let mut options = vec!["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"];
+    options.extend(["--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0"]);
+    options.extend(["--repl-diskless-sync-delay", "0"]);
+    if !matches!(flavour, Flavour::Redis62) {
+        options.extend(["--cluster-port", &bus]);
+    }
+    let of_a_server = proofs.map(|proofs| proofs.of_a_server(&tls)).unwrap_or_default();
+    options.extend(of_a_server.iter().map(String::as_str));
+    if proofs.is_some() {
+        options.extend(["--tls-cluster", "yes", "--tls-replication", "yes"]);
+    }
+    Server::start_with(flavour, &options)
 }
 
 fn bus_of(server: &Server) -> u16 {
     let told: Vec<String> = tell(&mut eyes(server.port), "CONFIG GET cluster-port").unwrap();
-    told[1].parse().unwrap()
+    told.get(1).map_or(server.port + 10_000, |bus| bus.parse().unwrap())
 }

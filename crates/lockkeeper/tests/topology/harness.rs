@@ -17,7 +17,7 @@ use crate::cluster::Cluster;
 use crate::scoped::Scoped;
 use crate::sentinels::Watched;
 use crate::server::{Flavour, Server};
-use crate::tls::TlsServer;
+use crate::tls::{Proofs, TlsServer};
 
 /// The deployment that all cases of a kind share; it ends with the last of them.
 fn shared<T: Any + Send + Sync>(key: &'static str, start: impl FnOnce() -> T) -> Arc<T> {
@@ -67,6 +67,23 @@ pub(crate) fn tell<T: redis::FromRedisValue>(eyes: &mut Connection, words: &str)
     command.query(eyes)
 }
 
+/// The port by which others know a server: the one for TLS, if it has one.
+pub(crate) fn known_port(port: u16) -> u16 {
+    let told: Vec<String> = try_eyes(port).and_then(|mut eyes| tell(&mut eyes, "CONFIG GET tls-port")).unwrap_or_default();
+    told.get(1).and_then(|port| port.parse().ok()).filter(|port| *port > 0).unwrap_or(port)
+}
+
+pub(crate) fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// How often a server was given a command; `INFO` calls it so.
+pub(crate) fn calls(port: u16, command: &str) -> u64 {
+    let stats: String = tell(&mut eyes(port), "INFO commandstats").unwrap();
+    let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
+    line.and_then(|line| line.strip_prefix("calls=")?.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
 /// Looks until it is so; for the time before and after a fault.
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
@@ -97,7 +114,7 @@ pub(crate) struct Secured(Held<TlsServer>);
 
 impl Secured {
     pub(crate) fn new() -> Self {
-        match TlsServer::missing() {
+        match Proofs::missing() {
             Some(why) => Self(Held(Err(why))),
             None => Self(Held::new("tls", Flavour::Redis, TlsServer::start)),
         }

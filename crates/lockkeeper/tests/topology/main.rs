@@ -10,6 +10,7 @@ mod load;
 mod partition;
 mod scoped;
 mod sentinels;
+mod slots;
 mod storms;
 mod tls;
 
@@ -30,6 +31,11 @@ mod contract_sentinel {
 mod contract_cluster {
     //! The contract on a cluster.
     lockkeeper::conformance!(crate::harness::Clustered::new(crate::server::Flavour::Redis));
+}
+
+mod contract_cluster_6_2 {
+    //! The contract on a cluster of 6.2, which publishes everywhere.
+    lockkeeper::conformance!(crate::harness::Clustered::new(crate::server::Flavour::Redis62), ignored);
 }
 
 mod contract_cluster_valkey {

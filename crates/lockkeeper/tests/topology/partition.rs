@@ -1,5 +1,6 @@
-//! The network parts: the old master, a sentinel and a holder on one side, the replicas and two sentinels on the other. Each side is a network namespace
-//! of its own; the link between them is taken down. The test itself reaches both, as clients on either side do.
+//! The network parts: the old master, a sentinel and a holder on one side, the replicas and two sentinels on the other; or, of a cluster, the master of
+//! nearly all slots on one side, its replica and two more masters on the other. Each side is a network namespace of its own; the link between them is taken down.
+//! The test itself reaches both, as clients on either side do.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -16,6 +17,36 @@ use crate::server::{Flavour, Server};
 
 /// One after the other: the namespaces have names and addresses.
 static ALONE: Mutex<()> = Mutex::new(());
+
+/// What is parted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Of {
+    Sentinels,
+    Cluster,
+}
+
+impl Of {
+    /// Who may be promoted.
+    fn heirs(self) -> &'static [u16] {
+        match self {
+            Self::Sentinels => &[7002, 7003],
+            Self::Cluster => &[7004],
+        }
+    }
+
+    /// How long holders hold. A master of a cluster that is cut off serves for a second more, and an heir comes later.
+    fn held(self) -> Duration {
+        match self {
+            Self::Sentinels => ms(600),
+            Self::Cluster => ms(1_400),
+        }
+    }
+
+    /// With which options all replicas must have a grant.
+    fn durable(self) -> String {
+        format!("?replicas={}&durable_within=300ms", self.heirs().len())
+    }
+}
 
 struct Sides {
     /// The first two parts of all addresses.
@@ -124,6 +155,39 @@ impl Sides {
         });
     }
 
+    /// The master of nearly all slots on one side; its replica, and two masters that can promote it, on the other.
+    fn populate_cluster(&mut self) {
+        const SLOTS: [(u16, std::ops::RangeInclusive<u16>); 3] =
+            [(7001, 0..=16_381), (7002, 16_382..=16_382), (7003, 16_383..=16_383)];
+        for (side, port) in [(0, "7001"), (1, "7002"), (1, "7003"), (1, "7004")] {
+            let (directory, announced) = (self.directory(port), format!("{}.{}", self.net, side + 1));
+            let mut words =
+                vec!["--port", port, "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--dir", &directory];
+            words.extend(["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-announce-ip", &announced]);
+            words.extend(["--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0"]);
+            words.extend(["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "3"]);
+            self.run(side, &words);
+        }
+        let all = 7001..=7004;
+        self.until("all answer", || all.clone().all(|port| self.ask::<()>(port, "PING").is_ok()));
+        for (port, slots) in SLOTS {
+            let slots: Vec<String> = slots.map(|slot| slot.to_string()).collect();
+            self.ask::<()>(port, &format!("CLUSTER SET-CONFIG-EPOCH {}", port - 7000)).unwrap();
+            self.ask::<()>(port, &format!("CLUSTER ADDSLOTS {}", slots.join(" "))).unwrap();
+        }
+        for (port, other) in all.clone().flat_map(|port| all.clone().map(move |other| (port, other))).filter(|(a, b)| a != b) {
+            self.ask::<()>(port, &format!("CLUSTER MEET {} {other}", self.host(other))).unwrap();
+        }
+        let knows = |port, what: &str| self.ask::<String>(port, "CLUSTER INFO").is_ok_and(|info| info.contains(what));
+        self.until("all know each other", || all.clone().all(|port| knows(port, "cluster_known_nodes:4")));
+        let master: String = self.ask(7001, "CLUSTER MYID").unwrap();
+        self.until("the replica is told", || self.ask::<()>(7004, &format!("CLUSTER REPLICATE {master}")).is_ok());
+        self.until("the cluster is whole", || {
+            all.clone().all(|port| knows(port, "cluster_state:ok") && knows(port, "cluster_slots_ok:16384"))
+                && self.replicas(7001) == 1
+        });
+    }
+
     fn until(&self, what: &str, so: impl FnMut() -> bool) {
         crate::harness::until(what, so);
     }
@@ -156,7 +220,12 @@ impl Sides {
     }
 
     /// The way that clients of one side know.
-    fn url(&self, side: usize, options: &str) -> String {
+    fn url(&self, side: usize, of: Of, options: &str) -> String {
+        if of == Of::Cluster {
+            let seeds: &[u16] = if side == 0 { &[7001] } else { &[7002, 7003, 7004] };
+            let seeds: Vec<String> = seeds.iter().map(|port| format!("{}:{port}", self.host(*port))).collect();
+            return format!("redis+cluster://{}{options}", seeds.join(","));
+        }
         let sentinels: &[u16] = if side == 0 { &[7101] } else { &[7102, 7103] };
         let sentinels: Vec<String> = sentinels.iter().map(|port| format!("{}:{port}", self.host(*port))).collect();
         format!("redis+sentinel://{}/{MASTER}{options}", sentinels.join(","))
@@ -170,8 +239,12 @@ impl Drop for Sides {
             let _ = process.wait();
         }
         for name in &self.names {
-            // The links go with the namespaces.
             ip(&format!("netns del {name}"));
+        }
+        // The links go with the namespaces, a moment later; the next ones have the same names.
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(10) && self.names.iter().any(|name| ip(&format!("link show {name}"))) {
+            std::thread::sleep(ms(20));
         }
         for directory in &self.directories {
             let _ = std::fs::remove_dir_all(directory);
@@ -180,7 +253,7 @@ impl Drop for Sides {
 }
 
 /// Parts the network under load from both sides; how often two held one name.
-fn parted(test: &str, options: &str) -> Option<usize> {
+fn parted(test: &str, of: Of, options: &str) -> Option<usize> {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if let Some(why) = Server::missing(Flavour::Redis) {
         lockkeeper::conformance::skip(test, &why);
@@ -193,32 +266,39 @@ fn parted(test: &str, options: &str) -> Option<usize> {
             return None;
         }
     };
-    sides.populate();
+    match of {
+        Of::Sentinels => sides.populate(),
+        Of::Cluster => sides.populate_cluster(),
+    }
     let executor = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let names: Vec<String> = (0..3).map(|number| format!("m{number}")).collect();
     let connect = |side: usize| {
-        let url = sides.url(side, options);
+        let url = sides.url(side, of, options);
         executor.block_on(Client::builder().lease(ms(1_500)).connect(url)).unwrap()
     };
     let (ours, theirs) = (connect(0), connect(1));
     let (here, there) = executor.block_on(async {
-        let here = Load::beside(Arc::default(), &ours, &names, 1, ms(600));
-        let there = Load::beside(Arc::clone(&here.seen), &theirs, &names, 1, ms(600));
+        let here = Load::beside(Arc::default(), &ours, &names, 1, of.held());
+        let there = Load::beside(Arc::clone(&here.seen), &theirs, &names, 1, of.held());
         (here, there)
     });
     std::thread::sleep(ms(1_200));
     sides.link("down");
-    sides.until("a replica was promoted", || [7002, 7003].into_iter().any(|port| sides.is_master(port)));
+    sides.until("a replica was promoted", || of.heirs().iter().any(|port| sides.is_master(*port)));
     // Long enough for holds of the old side to end there, and for both sides to go on by themselves.
     std::thread::sleep(ms(4_000));
     sides.link("up");
     sides.until("the old master follows the new one", || {
-        !sides.is_master(7001) && [7002, 7003].into_iter().any(|port| sides.is_master(port) && sides.replicas(port) == 2)
+        let reigns = |port: &u16| sides.is_master(*port) && sides.replicas(*port) == of.heirs().len();
+        !sides.is_master(7001) && of.heirs().iter().any(reigns)
     });
     let healed = Instant::now();
     sides.until("both are served again", || here.seen.first_after(healed, |_| true).is_some());
     // Back to the old one, on connections that know the other.
-    sides.until("a failover is begun", || sides.ask::<()>(7102, &format!("SENTINEL FAILOVER {MASTER}")).is_ok());
+    sides.until("a failover is begun", || match of {
+        Of::Sentinels => sides.ask::<()>(7102, &format!("SENTINEL FAILOVER {MASTER}")).is_ok(),
+        Of::Cluster => sides.ask::<()>(7001, "CLUSTER FAILOVER").is_ok(),
+    });
     let switched = Instant::now() + ms(1_500);
     sides.until("both are served once more", || here.seen.first_after(switched, |_| true).is_some());
     let doubles = here.seen.doubles.load(Ordering::SeqCst);
@@ -231,28 +311,47 @@ fn parted(test: &str, options: &str) -> Option<usize> {
     Some(doubles)
 }
 
-#[test]
-fn a_network_that_parts_makes_no_second_holder_where_all_replicas_must_have_a_grant() {
-    if let Some(doubles) = parted("a partition", "?replicas=2&durable_within=300ms") {
-        assert_eq!(doubles, 0, "two held it");
-    }
-}
-
-#[test]
-#[ignore = "takes minutes: cargo xtask faults"]
-fn ten_partitions_make_no_second_holder_where_all_replicas_must_have_a_grant() {
-    for _ in 0..10 {
-        if let Some(doubles) = parted("a partition", "?replicas=2&durable_within=300ms") {
+/// Where all replicas must have a grant nobody else gets it.
+fn makes_no_second_holder(of: Of, times: usize) {
+    for _ in 0..times {
+        if let Some(doubles) = parted("a partition", of, &of.durable()) {
             assert_eq!(doubles, 0, "two held it");
         }
     }
 }
 
+#[test]
+fn a_network_that_parts_makes_no_second_holder_where_all_replicas_must_have_a_grant() {
+    makes_no_second_holder(Of::Sentinels, 1);
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask faults"]
+fn ten_partitions_make_no_second_holder_where_all_replicas_must_have_a_grant() {
+    makes_no_second_holder(Of::Sentinels, 10);
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask faults"]
+fn three_partitions_of_a_cluster_make_no_second_holder_where_all_replicas_must_have_a_grant() {
+    makes_no_second_holder(Of::Cluster, 3);
+}
+
 /// The control of the others: without replicas there are two holders, and this test sees them. Their tokens grow all the same.
+fn makes_second_holders(of: Of, times: usize) {
+    let counted: Vec<usize> = (0..times).filter_map(|_| parted("a partition", of, "")).collect();
+    println!("second holders: {counted:?}");
+    assert!(counted.is_empty() || counted.iter().any(|doubles| *doubles > 0), "the test sees no second holder: {counted:?}");
+}
+
 #[test]
 #[ignore = "takes minutes: cargo xtask faults"]
 fn without_replicas_ten_partitions_make_second_holders_whose_tokens_grow() {
-    let counted: Vec<usize> = (0..10).filter_map(|_| parted("a partition", "")).collect();
-    println!("second holders: {counted:?}");
-    assert!(counted.is_empty() || counted.iter().any(|doubles| *doubles > 0), "the test sees no second holder: {counted:?}");
+    makes_second_holders(Of::Sentinels, 10);
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask faults"]
+fn without_replicas_partitions_of_a_cluster_make_second_holders_whose_tokens_grow() {
+    makes_second_holders(Of::Cluster, 3);
 }

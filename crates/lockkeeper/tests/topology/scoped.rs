@@ -58,6 +58,11 @@ impl Backend for Scoped {
         self.store.acquire(self.acquire_inside(request))
     }
 
+    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        let names: Vec<Name> = names.iter().map(|name| self.inside(name)).collect();
+        self.store.together(&names.iter().collect::<Vec<_>>())
+    }
+
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
         self.store.acquire_all(requests.into_iter().map(|request| self.acquire_inside(request)).collect())
     }

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::{eyes, tell, try_eyes, until};
+use crate::harness::{eyes, free_port, known_port, tell, try_eyes, until};
 use crate::server::{Flavour, Server};
+use crate::tls::Proofs;
 
 /// What the sentinels call the master.
 pub(crate) const MASTER: &str = "mymaster";
@@ -13,11 +14,13 @@ pub(crate) const MASTER: &str = "mymaster";
 pub(crate) struct Watched {
     pub(crate) servers: Vec<Server>,
     pub(crate) sentinels: Vec<SentinelProcess>,
+    proofs: Option<Proofs>,
 }
 
 #[derive(Debug)]
 pub(crate) struct SentinelProcess {
     pub(crate) port: u16,
+    tls_port: u16,
     child: Child,
     directory: PathBuf,
 }
@@ -27,22 +30,40 @@ const QUICK: [&str; 6] = ["--repl-diskless-sync-delay", "0", "--repl-ping-replic
 
 impl Watched {
     pub(crate) fn start(flavour: Flavour) -> Self {
-        let mut servers = vec![Server::start_with(flavour, &QUICK)];
-        let master = servers[0].port.to_string();
+        Self::start_with(flavour, None)
+    }
+
+    /// The same; with proofs all speak TLS, also with each other.
+    pub(crate) fn start_with(flavour: Flavour, proofs: Option<Proofs>) -> Self {
+        let start = |more: &[&str]| {
+            let tls = proofs.as_ref().map(|proofs| proofs.of_a_server(&free_port().to_string())).unwrap_or_default();
+            let mut options: Vec<&str> = QUICK.to_vec();
+            options.extend(tls.iter().map(String::as_str));
+            if proofs.is_some() {
+                options.extend(["--tls-replication", "yes"]);
+            }
+            options.extend(more);
+            Server::start_with(flavour, &options)
+        };
+        let mut servers = vec![start(&[])];
+        let master = known_port(servers[0].port);
         for _ in 0..2 {
-            let replica = [&QUICK[..], &["--replicaof", "127.0.0.1", &master]].concat();
-            servers.push(Server::start_with(flavour, &replica));
+            servers.push(start(&["--replicaof", "127.0.0.1", &master.to_string()]));
         }
-        let sentinels = (0..3).map(|_| SentinelProcess::start(flavour, servers[0].port)).collect();
-        let watched = Self { servers, sentinels };
+        let sentinels = (0..3).map(|_| SentinelProcess::start(flavour, master, proofs.as_ref())).collect();
+        let watched = Self { servers, sentinels, proofs };
         watched.settle();
         watched
     }
 
     /// The way to the master, by the sentinels.
     pub(crate) fn url(&self, database: u64) -> String {
-        let sentinels: Vec<String> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port)).collect();
-        format!("redis+sentinel://{}/{MASTER}/{database}", sentinels.join(","))
+        let port = |sentinel: &SentinelProcess| if self.proofs.is_some() { sentinel.tls_port } else { sentinel.port };
+        let sentinels: Vec<String> = self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", port(sentinel))).collect();
+        match &self.proofs {
+            None => format!("redis+sentinel://{}/{MASTER}/{database}", sentinels.join(",")),
+            Some(proofs) => format!("rediss+sentinel://{}/{MASTER}/{database}?{}", sentinels.join(","), proofs.of_a_client()),
+        }
     }
 
     /// Which server says that it is the master.
@@ -54,7 +75,7 @@ impl Watched {
     pub(crate) fn settle(&self) {
         until("replicas follow one master, and all sentinels know them", || {
             let Some(master) = self.master() else { return false };
-            let master = self.servers[master].port;
+            let (master, known) = (self.servers[master].port, known_port(self.servers[master].port));
             let in_order =
                 try_eyes(master).and_then(|mut eyes| tell::<String>(&mut eyes, "INFO replication")).unwrap_or_default();
             if in_order.matches("state=online").count() != 2 {
@@ -64,10 +85,7 @@ impl Watched {
                 let told: std::collections::HashMap<String, String> =
                     tell(&mut eyes(sentinel.port), &format!("SENTINEL MASTER {MASTER}")).unwrap_or_default();
                 let is = |field: &str, value: &str| told.get(field).is_some_and(|found| found == value);
-                is("port", &master.to_string())
-                    && is("flags", "master")
-                    && is("num-slaves", "2")
-                    && is("num-other-sentinels", "2")
+                is("port", &known.to_string()) && is("flags", "master") && is("num-slaves", "2") && is("num-other-sentinels", "2")
             })
         });
     }
@@ -87,16 +105,21 @@ pub(crate) fn is_master(port: u16) -> bool {
 }
 
 impl SentinelProcess {
-    fn start(flavour: Flavour, master: u16) -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port();
+    fn start(flavour: Flavour, master: u16, proofs: Option<&Proofs>) -> Self {
+        let (port, tls_port) = (free_port(), free_port());
         let directory = std::env::temp_dir().join(format!("lockkeeper-sentinel-{}-{port}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let file = directory.join("sentinel.conf");
-        let settings = format!(
+        let mut settings = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {master} 2\n\
              sentinel down-after-milliseconds {MASTER} 500\nsentinel failover-timeout {MASTER} 2000\nsentinel parallel-syncs {MASTER} 2\n",
             directory.display()
         );
+        if let Some(proofs) = proofs {
+            let words = proofs.of_a_server(&tls_port.to_string());
+            words.chunks(2).for_each(|pair| settings.push_str(&format!("{} {}\n", pair[0].trim_start_matches('-'), pair[1])));
+            settings.push_str("tls-replication yes\n");
+        }
         std::fs::write(&file, settings).unwrap();
         let child = Command::new(flavour.program().expect("not missing"))
             .arg(&file)
@@ -106,7 +129,7 @@ impl SentinelProcess {
             .stderr(Stdio::null())
             .spawn()
             .expect("a sentinel starts");
-        let sentinel = Self { port, child, directory };
+        let sentinel = Self { port, tls_port, child, directory };
         until("a sentinel answers", || try_eyes(port).is_ok());
         sentinel
     }

@@ -3,16 +3,63 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use lockkeeper::{Client, ErrorKind};
 
+use crate::cluster::Cluster;
+use crate::harness::{eyes, free_port, tell};
+use crate::sentinels::{MASTER, Watched};
 use crate::server::{Flavour, Server};
+
+/// Certificates of an authority of our own, in a folder that goes with them.
+#[derive(Debug)]
+pub(crate) struct Proofs(PathBuf);
+
+impl Proofs {
+    /// Why there can be none here, if so.
+    pub(crate) fn missing() -> Option<String> {
+        let found = Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        (!found.is_ok_and(|status| status.success())).then(|| "openssl: it does not run; install it".to_owned())
+    }
+
+    pub(crate) fn make() -> Self {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("lockkeeper-tls-{}-{number}", std::process::id()));
+        make_proofs(&folder);
+        Self(folder)
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.0.join(name).display().to_string()
+    }
+
+    /// What a server is told, beside its port for TLS.
+    pub(crate) fn of_a_server(&self, port: &str) -> Vec<String> {
+        let file = |name| self.at(name);
+        let words = [("--tls-port", port.to_owned()), ("--tls-ca-cert-file", file("ca.pem"))];
+        let proofs = [("--tls-cert-file", file("server.pem")), ("--tls-key-file", file("server.key"))];
+        words.into_iter().chain(proofs).flat_map(|(word, what)| [word.to_owned(), what]).collect()
+    }
+
+    /// What stands in a client's URL.
+    pub(crate) fn of_a_client(&self) -> String {
+        format!("ca={}&cert={}&key={}", self.at("ca.pem"), self.at("client.pem"), self.at("client.key"))
+    }
+}
+
+impl Drop for Proofs {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct TlsServer {
     _server: Server,
     port: u16,
-    proofs: PathBuf,
+    proofs: Proofs,
     last_database: AtomicU32,
 }
 
@@ -20,26 +67,15 @@ pub(crate) struct TlsServer {
 const PASSWORD: &str = "s@cret";
 
 impl TlsServer {
-    /// Why there can be no proofs here, if so.
-    pub(crate) fn missing() -> Option<String> {
-        let found = Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        (!found.is_ok_and(|status| status.success())).then(|| "openssl: it does not run; install it".to_owned())
-    }
-
     pub(crate) fn start() -> Self {
-        static LAST: AtomicU32 = AtomicU32::new(0);
-        let number = LAST.fetch_add(1, Ordering::Relaxed);
-        let proofs = std::env::temp_dir().join(format!("lockkeeper-tls-{}-{number}", std::process::id()));
-        make_proofs(&proofs);
-        let file = |name: &str| proofs.join(name).display().to_string();
-        let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).unwrap().port();
+        let (proofs, port) = (Proofs::make(), free_port());
         let page = include_str!("../../../../docs/backends/redis.md");
         // The rule that the page tells, for all names.
         let rule = page.lines().find_map(|line| line.strip_prefix("ACL SETUSER worker ")).expect("the page tells the rule");
         let rule = rule.replace("PASSWORD", PASSWORD).replace("~app:* ~{app:*}* ~redisson_* ~lockkeeper:*", "~*");
-        let (tls_port, ca, certificate, key) = (port.to_string(), file("ca.pem"), file("server.pem"), file("server.key"));
-        let mut options = vec!["--tls-port", &tls_port, "--tls-ca-cert-file", &ca, "--tls-cert-file", &certificate];
-        options.extend(["--tls-key-file", &key, "--requirepass", "another", "--user", "worker"]);
+        let of_a_server = proofs.of_a_server(&port.to_string());
+        let mut options: Vec<&str> = of_a_server.iter().map(String::as_str).collect();
+        options.extend(["--requirepass", "another", "--user", "worker"]);
         options.extend(rule.split(' '));
         let server = Server::start_with(Flavour::Redis, &options);
         Self { _server: server, port, proofs, last_database: AtomicU32::new(0) }
@@ -48,18 +84,11 @@ impl TlsServer {
     /// A database that no other test uses.
     pub(crate) fn fresh_url(&self) -> String {
         let database = self.last_database.fetch_add(1, Ordering::Relaxed) % 2_000;
-        let at = |name: &str| self.proofs.join(name).display().to_string();
-        self.url(&format!("{database}?ca={}&cert={}&key={}", at("ca.pem"), at("client.pem"), at("client.key")))
+        self.url(&format!("{database}?{}", self.proofs.of_a_client()))
     }
 
     fn url(&self, rest: &str) -> String {
         format!("rediss://worker:{}@127.0.0.1:{}/{rest}", PASSWORD.replace('@', "%40"), self.port)
-    }
-}
-
-impl Drop for TlsServer {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.proofs);
     }
 }
 
@@ -84,15 +113,67 @@ fn make_proofs(folder: &Path) {
     }
 }
 
+fn skipped(test: &str) -> bool {
+    let why = Proofs::missing().or_else(|| Server::missing(Flavour::Redis));
+    if let Some(why) = &why {
+        lockkeeper::conformance::skip(test, why);
+    }
+    why.is_some()
+}
+
+/// A lock, one that waits for it, and several at once.
+async fn serves(client: &Client, names: [&str; 3]) {
+    let wait = Duration::from_secs(20);
+    let held = client.mutex(names[0]).lock().wait(wait).await.unwrap();
+    let waiter = client.mutex(names[0]);
+    let waiter = tokio::spawn(async move { waiter.lock().wait(wait).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    held.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    client.multi_lock(names).lock().wait(wait).await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_and_their_servers_behind_tls_are_followed() {
+    if skipped("TLS to sentinels") {
+        return;
+    }
+    let watched = tokio::task::spawn_blocking(|| Watched::start_with(Flavour::Redis, Some(Proofs::make()))).await.unwrap();
+    let client = Client::connect(watched.url(0)).await.unwrap();
+    serves(&client, ["a", "b", "c"]).await;
+    let before = watched.master().expect("a master");
+    tell::<()>(&mut eyes(watched.sentinels[0].port), &format!("SENTINEL FAILOVER {MASTER}")).unwrap();
+    let began = Instant::now();
+    while watched.master().is_none_or(|master| master == before) {
+        assert!(began.elapsed() < Duration::from_secs(30), "no failover");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    serves(&client, ["a", "b", "c"]).await;
+    let error = Client::connect(watched.url(0).replace("rediss+", "redis+").split('?').next().unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "without TLS nobody is reached: {error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_behind_tls_serves_all_its_slots() {
+    if skipped("TLS to a cluster") {
+        return;
+    }
+    let cluster = tokio::task::spawn_blocking(|| Cluster::start_with(Flavour::Redis, Some(Proofs::make()))).await.unwrap();
+    let client = Client::connect(cluster.url()).await.unwrap();
+    // One in each part: slots 15495, 3300 and 7365.
+    for names in [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"]] {
+        serves(&client, names).await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_proofs_nobody_gets_in_and_no_secret_is_told() {
-    if let Some(why) = TlsServer::missing().or_else(|| Server::missing(Flavour::Redis)) {
-        lockkeeper::conformance::skip("TLS", &why);
+    if skipped("TLS") {
         return;
     }
     let server = TlsServer::start();
     Client::connect(server.fresh_url()).await.unwrap().mutex("m").lock().await.unwrap().release().await.unwrap();
-    let at = |name: &str| server.proofs.join(name).display().to_string();
+    let at = |name: &str| server.proofs.at(name);
     let proof = format!("cert={}&key={}", at("client.pem"), at("client.key"));
     let anybody = format!("0?insecure=accept-any-certificate&{proof}");
     Client::connect(server.url(&anybody)).await.expect("spelled out");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::member::{Ballot, locked};
-use super::tally::{majority, validity, yes_or_no};
+use super::tally::{kept_until_released, majority, validity, yes_or_no};
 use super::{Quorum, Shared};
 use crate::backend::{Release, Released, Renew, Renewed, Voter};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,6 +23,12 @@ const STRAGGLING: Duration = Duration::from_millis(50);
 
 pub(super) const IN_TIME: &str = "did not answer in time";
 pub(super) const NOT_ASKED: &str = "not asked: it has not been answering";
+
+/// What the answers to a release say so far of whether it was held until then.
+fn was_held(answers: &[Option<Result<bool>>]) -> Option<bool> {
+    let said: Vec<Option<bool>> = answers.iter().map(|answer| answer.as_ref()?.as_ref().ok().copied()).collect();
+    kept_until_released(&said)
+}
 
 impl Quorum {
     pub(super) async fn give_back(&self, request: Release) -> Result<Released> {
@@ -53,9 +59,12 @@ impl Quorum {
             let settled = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
             if settled >= majority(servers) && !enough {
                 enough = true;
-                // The rest gets as long again, and no longer: a slow server does not delay a release.
+                // The rest gets as long again, and no longer, if it can change what is told.
                 let now = runtime.now();
                 until = now.plus(now.since(began).max(Duration::from_millis(1)));
+            }
+            if enough && was_held(&answers).is_some() {
+                break;
             }
             let left = until.since(runtime.now());
             match runtime::within(left, Box::pin(answered.recv())).await {
@@ -63,6 +72,7 @@ impl Quorum {
                 Some(None) | None => break,
             }
         }
+        let held = was_held(&answers);
         let answers: Vec<Result<bool>> = answers
             .into_iter()
             .map(|answer| answer.unwrap_or_else(|| Err(Error::new(ErrorKind::Indeterminate, IN_TIME))))
@@ -70,9 +80,8 @@ impl Quorum {
         if !enough {
             return Err(self.without_majority("took it back", &answers));
         }
-        // Lost if another could have had a majority meanwhile. Unknown is not lost.
-        let without = answers.iter().filter(|answer| matches!(answer, Ok(false))).count();
-        Ok(Released { held: without < majority(servers), next: None, woke: 0 })
+        // Unknown is not lost.
+        Ok(Released { held: held.unwrap_or(true), next: None, woke: 0 })
     }
 
     pub(super) async fn keep(&self, requests: Vec<Renew>) -> Result<Vec<Result<Renewed>>> {

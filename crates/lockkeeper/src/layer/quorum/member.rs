@@ -17,6 +17,12 @@ use crate::runtime::{self, BoxFuture, Instant, Runtime};
 /// A server that has not answered for this long, though asked, is asked only this often until it does.
 const SILENCE: Duration = Duration::from_millis(500);
 
+/// A server to which so many requests are under way is silent sooner: what nobody answers must not pile up.
+const MANY: usize = 64;
+
+/// So soon.
+const SILENCE_OF_MANY: Duration = Duration::from_millis(50);
+
 /// How long one request in the background may take.
 const TRY: Duration = Duration::from_secs(3);
 
@@ -52,7 +58,8 @@ impl Member {
     /// Whether to ask it: not while it is silent, except now and then.
     pub(super) fn is_worth_asking(&self, now: Instant) -> bool {
         let mut pulse = locked(&self.pulse);
-        let silent = pulse.silent || pulse.waiting > 0 && now.since(pulse.quiet_since) >= SILENCE;
+        let patience = if pulse.waiting >= MANY { SILENCE_OF_MANY } else { SILENCE };
+        let silent = pulse.silent || pulse.waiting > 0 && now.since(pulse.quiet_since) >= patience;
         if silent && now.since(pulse.probed) >= SILENCE {
             pulse.probed = now;
             return true;

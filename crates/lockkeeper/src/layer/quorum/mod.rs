@@ -191,6 +191,11 @@ impl Backend for Quorum {
         Box::pin(self.take(request))
     }
 
+    /// None of them, as [`Capabilities::acquire_all`] says: each by itself.
+    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        (0..names.len()).map(|place| vec![place]).collect()
+    }
+
     fn acquire_all(&self, _requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
         Box::pin(async { Err(self.shared.capabilities.unsupported("request for several names at once")) })
     }

@@ -95,6 +95,20 @@ pub(super) fn yes_or_no(answers: &[Option<bool>]) -> Option<bool> {
     }
 }
 
+/// Whether a hold that is given back was held until then, by who had its vote (`None`: open, or no answer). It was not if another could have had a
+/// majority meanwhile; `None` while that may turn out either way.
+pub(super) fn kept_until_released(had: &[Option<bool>]) -> Option<bool> {
+    let count = |wanted| had.iter().filter(|answer| **answer == wanted).count();
+    let (without, open, needed) = (count(Some(false)), count(None), majority(had.len()));
+    if without >= needed {
+        Some(false)
+    } else if without + open < needed {
+        Some(true)
+    } else {
+        None
+    }
+}
+
 /// The least that a majority has, of numbers that servers told: how long a hold lasts by majority.
 pub(super) fn by_majority<T: Ord>(servers: usize, mut told: Vec<T>) -> Option<T> {
     told.sort_unstable_by(|a, b| b.cmp(a));
@@ -208,6 +222,28 @@ mod tests {
             (vec![yes, no, no, yes], no),
         ] {
             assert_eq!(yes_or_no(&answers), decided, "{answers:?}");
+        }
+    }
+
+    #[test]
+    fn a_release_waits_only_for_what_can_change_what_it_tells() {
+        let (yes, no) = (Some(true), Some(false));
+        for (had, held) in [
+            // Two that are frozen do not matter.
+            (vec![yes, yes, yes, None, None], yes),
+            (vec![yes, yes, no, None, None], None),
+            (vec![yes, yes, no, no, None], None),
+            (vec![yes, yes, no, no, yes], yes),
+            (vec![yes, yes, no, no, no], no),
+            (vec![no, no, no, None, None], no),
+            (vec![yes, yes, None], yes),
+            (vec![yes, no, None], None),
+            // Of four another needs three.
+            (vec![yes, yes, no, no], yes),
+            (vec![yes, yes, None, None], yes),
+            (vec![yes, no, None, no], None),
+        ] {
+            assert_eq!(kept_until_released(&had), held, "{had:?}");
         }
     }
 

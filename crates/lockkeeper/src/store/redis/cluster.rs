@@ -175,7 +175,8 @@ impl Cluster {
                 code if matches!(code, Some("ASK" | "TRYAGAIN")) || error::is_half_moved(&error) => {
                     waited += 1;
                     if waited > PATIENT {
-                        return Err(Failed::Refused(error));
+                        let in_the_middle = error::is_half_moved(&error) && !sent.looks_first;
+                        return Err(if in_the_middle { Failed::Unknown(error) } else { Failed::Refused(error) });
                     }
                     let pause = runtime::jitter(Duration::from_millis(2), Duration::from_millis(20));
                     self.runtime.sleep_until(self.runtime.now().plus(pause)).await;

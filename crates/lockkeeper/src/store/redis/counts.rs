@@ -1,7 +1,7 @@
 //! What is counted: one script per kind, each request carried out once.
 
 use super::locks::{refusal, text};
-use super::request::Site;
+use super::request::{Failed, Sent, Site};
 use super::script::{self, Lua};
 use super::{RedisStore, millis, parsed};
 use crate::backend::{Count, CountOp, Counted, CounterOp, LatchOp, SemaphoreOp, Tally};
@@ -15,7 +15,9 @@ impl RedisStore {
             let not_after = if request.op.is_read() { b"0".to_vec() } else { site.micros(request.not_after) };
             vec![text(request.id), not_after, millis(request.remember), text(what), text(number)]
         };
-        let answer = self.transport.run(script, &[request.name.as_str()], &arguments).await?;
+        let keys = [request.name.as_str()];
+        let sent = Sent::script(script, &keys, &arguments).looking_first();
+        let answer = self.transport.send(keys[0], &sent).await.map_err(Failed::into_error)?;
         let numbers: Vec<i64> = parsed(answer)?;
         match numbers[..] {
             [1, done, value] => Ok(Tally::Counted(Counted { done: done == 1, value })),

@@ -15,7 +15,8 @@ const DENIED_IN_A_SCRIPT: [&str; 2] = ["ACL failure in script", "The user execut
 const HALF_MOVED: [&str; 2] =
     ["Script attempted to access a non local key in a cluster node", "Attempted to access a non local key in a cluster node"];
 
-/// Whether a script met a key that is elsewhere. Those of ours that count look at what may be elsewhere before they write; the others may be repeated.
+/// Whether a script met a key that is elsewhere. Those of ours that count look at what may be elsewhere before they write; the others may be repeated,
+/// and what they may have done is given back.
 pub(super) fn is_half_moved(error: &RedisError) -> bool {
     error.code().is_some_and(|code| says_half_moved(meant(&format!("{code} {}", error.detail().unwrap_or_default()))))
 }
@@ -29,6 +30,14 @@ pub(super) fn of_request(error: RedisError) -> Error {
     match error.code().map(str::to_owned) {
         Some(code) => of_server(&format!("{code} {}", error.detail().unwrap_or_default())),
         None => Error::new(ErrorKind::Indeterminate, "the connection to redis broke before the answer came").with_source(error),
+    }
+}
+
+/// The error of a request of which it is not known what was done.
+pub(super) fn of_unknown(error: RedisError) -> Error {
+    match error.code() {
+        Some(_) => Error::new(ErrorKind::Indeterminate, of_request(error).to_string()),
+        None => of_request(error),
     }
 }
 

@@ -187,7 +187,8 @@ impl RedisStore {
         let follows = part.iter().all(|&at| !matches!(requests[at].claim, Claim::Read | Claim::Permits { .. }));
         let sent = Sent::script(&script::RENEW, &keys, &arguments).durable(durable).following(follows);
         let answer = match lane.transport.send(keys.first().copied().unwrap_or_default(), &sent).await {
-            Err(Failed::Refused(error)) if error.code() == Some("TRYAGAIN") && part.len() > 1 => {
+            // While a slot moves some may follow it that others keep from it.
+            Err(failed) if part.len() > 1 && failed.is_of_a_moving_slot() => {
                 let each = part.iter().map(|at| Box::pin(self.keep_together(requests, std::slice::from_ref(at))));
                 let each = join_all(each).await.into_iter();
                 return Ok(each.map(|one| one.and_then(|mut one| one.pop().unwrap_or_else(|| Err(error::too_few())))).collect());

@@ -155,8 +155,7 @@ impl Backend for RedisStore {
             latch: true,
             fencing: true,
             hand_over: true,
-            // Names of different slots cannot be taken in one step.
-            acquire_all: !self.transport.is_cluster(),
+            acquire_all: true,
             any_name: !self.transport.is_cluster(),
             push: true,
             liveness: Liveness::Lease,
@@ -180,6 +179,11 @@ impl Backend for RedisStore {
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         Box::pin(async move { self.take(&request).await })
+    }
+
+    /// In a cluster those of one slot.
+    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.transport.together(&names.iter().map(|name| name.as_str()).collect::<Vec<_>>())
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {

@@ -11,7 +11,14 @@ impl RedisStore {
         if requests.is_empty() {
             return Err(Error::new(ErrorKind::InvalidArgument, "asked for no lock at all; name at least one"));
         }
+        for request in requests {
+            self.admit(&request.name, request.claim.kind())?;
+        }
         let keys: Vec<&str> = requests.iter().map(|request| request.name.as_str()).collect();
+        if self.transport.together(&keys).len() > 1 {
+            let message = "names of different slots of a cluster cannot be taken in one step; ask which go together";
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
         let arguments = |site: &Site<'_>| {
             let mut arguments = Vec::with_capacity(requests.len() * 8);
             for request in requests {

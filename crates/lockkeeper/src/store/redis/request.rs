@@ -63,16 +63,25 @@ pub(super) struct Sent<'a> {
     pub(super) knows_run: bool,
     /// It touches its keys and nothing beside them: it can follow them while their slot moves. Else it waits until all have arrived.
     pub(super) follows: bool,
+    /// It looks at all that may be elsewhere while its slot moves before it writes: broken off there, it has done nothing.
+    pub(super) looks_first: bool,
 }
 
 impl<'a> Sent<'a> {
     pub(super) fn command(command: &'a Cmd) -> Self {
-        Self { what: Carried::Command(command), asking: false, durable: Durability::Master, knows_run: false, follows: true }
+        Self { follows: true, ..Self::carrying(Carried::Command(command)) }
     }
 
     pub(super) fn script(script: &'a Lua, keys: &'a [&'a str], arguments: Arguments<'a>) -> Self {
-        let what = Carried::Script { script, keys, arguments };
-        Self { what, asking: false, durable: Durability::Master, knows_run: false, follows: false }
+        Self::carrying(Carried::Script { script, keys, arguments })
+    }
+
+    fn carrying(what: Carried<'a>) -> Self {
+        Self { what, asking: false, durable: Durability::Master, knows_run: false, follows: false, looks_first: false }
+    }
+
+    pub(super) fn looking_first(self) -> Self {
+        Self { looks_first: true, ..self }
     }
 
     pub(super) fn asking(self) -> Self {
@@ -152,7 +161,7 @@ pub(super) enum Failed {
     Unsent(Error),
     /// The server refused it, and did nothing.
     Refused(RedisError),
-    /// The connection broke: it may have been done or not.
+    /// The connection broke, or the script did in the middle: it may have been done or not, or in part.
     Unknown(RedisError),
     /// It was done, but is not where it must be.
     Unreplicated { answer: Value, acknowledged: u64, wanted: u64, who: &'static str },
@@ -161,6 +170,16 @@ pub(super) enum Failed {
 impl Failed {
     fn of(error: RedisError) -> Self {
         if error.code().is_some() { Self::Refused(error) } else { Self::Unknown(error) }
+    }
+
+    /// Whether a slot that is on its way is the reason.
+    pub(super) fn is_of_a_moving_slot(&self) -> bool {
+        match self {
+            Self::Refused(error) | Self::Unknown(error) => {
+                matches!(error.code(), Some("ASK" | "TRYAGAIN")) || error::is_half_moved(error)
+            }
+            Self::Unsent(_) | Self::Unreplicated { .. } => false,
+        }
     }
 
     /// An answer that came all the same, and why what it grants does not count.
@@ -177,7 +196,8 @@ impl Failed {
     pub(super) fn into_error(self) -> Error {
         match self {
             Self::Unsent(error) => error,
-            Self::Refused(error) | Self::Unknown(error) => error::of_request(error),
+            Self::Refused(error) => error::of_request(error),
+            Self::Unknown(error) => error::of_unknown(error),
             Self::Unreplicated { acknowledged, wanted, who, .. } => Error::new(
                 ErrorKind::Unreplicated,
                 format!("{acknowledged} of {wanted} {who} have it; it does not count, and is being given back"),

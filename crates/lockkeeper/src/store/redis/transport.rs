@@ -96,7 +96,7 @@ impl Transport {
             return vec![(0..keys.len()).collect()];
         }
         let mut places: Vec<usize> = (0..keys.len()).collect();
-        places.sort_by_key(|&place| slots::slot(keys[place]));
+        places.sort_by_cached_key(|&place| slots::slot(keys[place]));
         places.chunk_by(|&a, &b| slots::slot(keys[a]) == slots::slot(keys[b])).map(<[usize]>::to_vec).collect()
     }
 

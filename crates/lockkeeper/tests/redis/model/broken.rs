@@ -96,6 +96,10 @@ impl Backend for Broken {
         })
     }
 
+    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.store.together(names)
+    }
+
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
         self.store.acquire_all(requests)
     }
