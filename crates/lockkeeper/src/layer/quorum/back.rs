@@ -55,6 +55,8 @@ impl Quorum {
         let began = runtime.now();
         let mut until = began.plus(RELEASING);
         let mut enough = false;
+        // Whoever listens listens to all.
+        let mut woke = 0;
         loop {
             let settled = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
             if settled >= majority(servers) && !enough {
@@ -68,7 +70,10 @@ impl Quorum {
             }
             let left = until.since(runtime.now());
             match runtime::within(left, Box::pin(answered.recv())).await {
-                Some(Some((index, answer))) => answers[index] = Some(answer),
+                Some(Some((index, answer))) => {
+                    woke = woke.max(answer.as_ref().map_or(0, |released| released.woke));
+                    answers[index] = Some(answer.map(|released| released.held));
+                }
                 Some(None) | None => break,
             }
         }
@@ -81,7 +86,7 @@ impl Quorum {
             return Err(self.without_majority("took it back", &answers));
         }
         // Unknown is not lost.
-        Ok(Released { held: held.unwrap_or(true), next: None, woke: 0 })
+        Ok(Released { held: held.unwrap_or(true), next: None, woke })
     }
 
     pub(super) async fn keep(&self, requests: Vec<Renew>) -> Result<Vec<Result<Renewed>>> {

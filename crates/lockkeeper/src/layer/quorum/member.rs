@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::backend::{Claim, Release, Voter};
+use crate::backend::{Claim, Release, Released, Voter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
@@ -162,15 +162,15 @@ impl Seat {
         });
     }
 
-    /// Takes a vote back, for as long as it takes or the vote lasts. Tells whether it was there, or the first trouble, to `told`.
-    pub(super) async fn withdraw(&self, ballot: Ballot, lasts: Duration, told: Option<mpsc::UnboundedSender<Answer<bool>>>) {
+    /// Takes a vote back, for as long as it takes or the vote lasts. Tells what came of it first, or the first trouble, to `told`.
+    pub(super) async fn withdraw(&self, ballot: Ballot, lasts: Duration, told: Option<mpsc::UnboundedSender<Answer<Released>>>) {
         let mut told = told;
         let mut trouble = Trouble::new(lasts);
         loop {
             let (name, owner) = ballot.clone();
             let voter = Arc::clone(&self.voter);
             let request = Release { name, claim: Claim::Mutex, owner, then: None };
-            let question = async move { voter.release(request).await.map(|released| released.held) };
+            let question = async move { voter.release(request).await };
             let answer = self.member.ask(&self.runtime, TRY, question).await;
             if let Some(told) = told.take() {
                 let _ = told.send((self.index, answer.clone()));
