@@ -106,8 +106,8 @@ impl Engine {
             // Who asks in a loop and is always answered at once would keep the executor from everybody else.
             runtime::breathe().await;
             if let Some((answer, log_is_long)) = self.0.desk.at_once(&work) {
-                if log_is_long {
-                    self.send(Book::write_log_back)?;
+                if log_is_long && let Err(error) = self.send(Book::write_log_back) {
+                    tracing::debug!(%error, "the log stays as long as it is");
                 }
                 return answer;
             }
