@@ -141,9 +141,8 @@ impl Book {
         });
         self.log.store(0, Ordering::Relaxed);
         // The first to write in a new log syncs once more: better here than where somebody waits.
-        let begun = written.and_then(|()| {
-            self.turn(true, |turn| turn.execute("UPDATE store SET token = token WHERE one = 1", []).map(drop))
-        });
+        let begun = written
+            .and_then(|()| self.turn(true, |turn| turn.execute("UPDATE store SET token = token WHERE one = 1", []).map(drop)));
         if let Err(error) = begun {
             tracing::debug!(%error, "could not write the log back; the next one tries again");
         }
@@ -160,7 +159,8 @@ impl Book {
             self.ties.place.make()?;
         }
         let file = self.ties.place.identity().map_err(|cause| error::of_file(cause, "look at", self.ties.place.file()))?;
-        let connection = open(self.ties.place.file(), Arc::clone(&self.log)).map_err(|cause| error::of_request(cause, self.ties.place.file()))?;
+        let connection = open(self.ties.place.file(), Arc::clone(&self.log))
+            .map_err(|cause| error::of_request(cause, self.ties.place.file()))?;
         adopt(&connection, &self.ties.boot, &self.ties.place)?;
         Ok(&mut self.open.insert((connection, file)).0)
     }
@@ -184,8 +184,7 @@ impl Book {
             let transaction = Transaction(connection);
             // Read when nobody else can step: the steps of all processes are in the order of this clock.
             let now = Now { at: runtime.now(), token: runtime.wall_micros() };
-            let mut turn =
-                Turn { transaction, now, spent: None, lives, post, place, boot: &boot.boot, calls: Vec::new() };
+            let mut turn = Turn { transaction, now, spent: None, lives, post, place, boot: &boot.boot, calls: Vec::new() };
             let answer = work(&mut turn)?;
             if let Some(token) = turn.spent {
                 let stored = i64::try_from(token).map_err(|_| {
@@ -300,7 +299,11 @@ impl Turn<'_> {
     }
 
     pub(super) fn execute(&self, sql: &str, values: impl rusqlite::Params) -> Result<usize> {
-        self.transaction.0.prepare_cached(sql).and_then(|mut statement| statement.execute(values)).map_err(|cause| self.told(cause))
+        self.transaction
+            .0
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(values))
+            .map_err(|cause| self.told(cause))
     }
 
     /// All rows of a question.
