@@ -111,6 +111,13 @@ impl Engine {
                 }
                 return answer;
             }
+            self.leave(work).await
+        })
+    }
+
+    /// Has `work` done by the thread, and waits for its answer.
+    pub(super) fn leave<T: Send + 'static>(&self, work: impl FnOnce(&mut Book) -> Result<T> + Send + 'static) -> Reply<'_, T> {
+        Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             self.send(move |book| {
                 // Nobody waits any more: then nobody hears.
