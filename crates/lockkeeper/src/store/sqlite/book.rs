@@ -467,8 +467,9 @@ fn open(file: &std::path::Path, log: Arc<AtomicUsize>) -> rusqlite::Result<Conne
 fn be_patient(times: i32) -> bool {
     match times {
         0..20 => std::thread::yield_now(),
-        20..200 => runtime::nap(Duration::from_micros(50)),
-        200..2_000 => runtime::nap(Duration::from_millis(1)),
+        // Long enough that whoever naps is not overtaken for ever by those who have just come.
+        20..2_000 => runtime::nap(Duration::from_micros(50)),
+        2_000..3_800 => runtime::nap(Duration::from_millis(1)),
         _ => return false,
     }
     true
