@@ -1,7 +1,7 @@
-//! Who carries a request out: the caller itself, because a transaction takes less time than it takes to wake another thread; or else a
+//! Who carries a request out: the caller itself, because a transaction takes no more time than waking a thread and being woken by it; or else a
 //! thread, because SQLite's calls block.
 //!
-//! The caller never waits for another writer, nor for the disk to sync: who finds the file or its connection in use leaves the request
+//! The caller does not wait for another writer, nor writes the log back, which syncs: who finds the file or its connection in use leaves the request
 //! to the thread, and so is the log written back. Requests are carried out in their order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};

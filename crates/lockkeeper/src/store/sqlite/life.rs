@@ -45,7 +45,7 @@ pub(super) struct Lives {
     place: Arc<Place>,
     instance: Instance,
     state: Mutex<State>,
-    /// Pipes of others that were found alive, still open: to ask again costs a tenth of finding them anew.
+    /// Pipes of others that were found alive, still open: to ask again costs less than to find them anew.
     others: Mutex<HashMap<LifeId, Arc<OwnedFd>>>,
 }
 
