@@ -395,10 +395,8 @@ impl Turn<'_> {
             answer = step(&mut row.record, now);
         }
         let (answer, wake) = answer?;
-        if let Some(token) = answer.token() {
-            if token > last_token {
-                self.spent = Some(token);
-            }
+        if let Some(token) = answer.token().filter(|token| *token > last_token) {
+            self.spent = Some(token);
         }
         row.enrol(newcomer.map(|(_, life)| life), newcomer.map(|(owner, _)| owner));
         if answer.is_blocked() {
