@@ -3,8 +3,9 @@
 use std::ops::Deref;
 use std::time::Duration;
 
+use lockkeeper::runtime::{Instant, Runtime};
 use lockkeeper::{Client, Error, ErrorKind, Held, MutexGuard, Permit, RwLockReadGuard, RwLockWriteGuard};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 
 use crate::nested::Outer;
 
@@ -54,17 +55,21 @@ impl Taken {
 /// The longest time between two looks at the hold of a command around us.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// The clock of the leases, which goes on while the machine sleeps.
+const CLOCK: Runtime = Runtime::system();
+
 /// Waits until the hold of a command around us is gone, or nothing is known of it for as long as it was known to last.
 pub(crate) async fn outer_lost(client: &Client, name: &str, outer: &Outer, mut known_until: Instant) -> String {
     loop {
-        let pause = (known_until.saturating_duration_since(Instant::now()) / 3).clamp(Duration::from_millis(20), LOOK);
-        sleep_until((Instant::now() + pause).min(known_until)).await;
-        let left = known_until.saturating_duration_since(Instant::now());
+        let now = CLOCK.now();
+        let pause = (known_until.since(now) / 3).clamp(Duration::from_millis(20), LOOK);
+        CLOCK.sleep_until(now.plus(pause).min(known_until)).await;
+        let left = known_until.since(CLOCK.now());
         match timeout(left, outer_lasts(client, name, outer)).await {
             Ok(Ok(until)) => known_until = until,
             Ok(Err(error)) if error.kind() == ErrorKind::Lost => return error.to_string(),
             // Unknown is not lost, and does not make it last longer.
-            Ok(Err(_)) | Err(_) if Instant::now() < known_until => {}
+            Ok(Err(_)) | Err(_) if CLOCK.now() < known_until => {}
             Ok(Err(_)) | Err(_) => return "the store did not answer for as long as the hold was known to last".to_owned(),
         }
     }
@@ -72,11 +77,11 @@ pub(crate) async fn outer_lost(client: &Client, name: &str, outer: &Outer, mut k
 
 /// Until when the hold of a command around us is known to last; `Lost` if it is gone.
 pub(crate) async fn outer_lasts(client: &Client, name: &str, outer: &Outer) -> Result<Instant, Error> {
-    let asked = Instant::now();
+    let asked = CLOCK.now();
     let found = client.inspect(name).await?;
     let holder = found.and_then(|found| found.holders.into_iter().find(|holder| holder.owner == outer.owner));
     let gone = || Error::new(ErrorKind::Lost, format!("the command around this one does not hold {name:?} any more"));
     let left = holder.ok_or_else(gone)?.lease_left.ok_or_else(gone)?;
     // The same margin as the library's, for clocks that run at different speeds.
-    Ok(asked + left.saturating_sub(left / 100 + Duration::from_millis(2)))
+    Ok(asked.plus(left.saturating_sub(left / 100 + Duration::from_millis(2))))
 }

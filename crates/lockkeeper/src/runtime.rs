@@ -219,6 +219,12 @@ pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static)
     }
 }
 
+/// Lets others on this executor go on, every now and then.
+#[cfg(feature = "sqlite")]
+pub(crate) async fn breathe() {
+    tokio::task::coop::consume_budget().await;
+}
+
 /// Blocks this thread for so long. Only for threads of our own.
 #[cfg(feature = "sqlite")]
 pub(crate) fn nap(time: Duration) {

@@ -1,6 +1,7 @@
 //! The SQLite store on real files, among real processes: the contract, death, and what can be wrong with a file.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+mod callers;
 mod death;
 mod files;
 mod folder;

@@ -4,9 +4,11 @@
 //! file system whose locks do nothing. The wake-ups of a step are sent after the commit, never before.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, config::DbConfig, params};
+use rusqlite::hooks::Wal;
+use rusqlite::{Connection, OpenFlags, config::DbConfig, params};
 use serde::{Deserialize, Serialize};
 
 use super::error;
@@ -35,7 +37,14 @@ pub(super) struct Book {
     pub(super) ties: Arc<Ties>,
     /// Opened when first used, and again when another file lies there.
     open: Option<(Connection, (u64, u64))>,
+    /// The request under way does not wait for others who write.
+    hurried: bool,
+    /// How long the log was after the last commit, in pages.
+    log: Arc<AtomicUsize>,
 }
+
+/// A log of so many pages is written back, as SQLite itself would.
+const LONG: usize = 1_000;
 
 /// What lies under one name: the model's record, and the life that each owner in it is under.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +98,15 @@ impl Row {
     }
 }
 
+/// What a step begins with.
+pub(super) struct Found {
+    /// The last token that the store gave out.
+    last_token: u64,
+    /// Of the row, if something lies under the name.
+    version: Option<i64>,
+    pub(super) row: Row,
+}
+
 /// What the answer to a step tells the book.
 pub(super) trait Answer {
     /// Somebody was in the way: if that one is dead, the step is worth another try.
@@ -99,7 +117,35 @@ pub(super) trait Answer {
 
 impl Book {
     pub(super) fn new(ties: Arc<Ties>) -> Self {
-        Self { ties, open: None }
+        Self { ties, open: None, hurried: false, log: Arc::default() }
+    }
+
+    /// Does `work` without waiting for others who write: then it fails as busy, and nothing was done.
+    pub(super) fn in_a_hurry<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+        self.hurried = true;
+        let done = work(self);
+        self.hurried = false;
+        done
+    }
+
+    pub(super) fn log_is_long(&self) -> bool {
+        self.log.load(Ordering::Relaxed) >= LONG
+    }
+
+    /// Writes the log back into the file, which syncs both.
+    pub(super) fn write_log_back(&mut self) {
+        let ties = Arc::clone(&self.ties);
+        let written = self.connection().and_then(|connection| {
+            let written = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+            written.map_err(|cause| error::of_request(cause, ties.place.file()))
+        });
+        self.log.store(0, Ordering::Relaxed);
+        // The first to write in a new log syncs once more: better here than where somebody waits.
+        let begun = written
+            .and_then(|()| self.turn(true, |turn| turn.execute("UPDATE store SET token = token WHERE one = 1", []).map(drop)));
+        if let Err(error) = begun {
+            tracing::debug!(%error, "could not write the log back; the next one tries again");
+        }
     }
 
     /// The connection, to the file that lies there now.
@@ -113,8 +159,9 @@ impl Book {
             self.ties.place.make()?;
         }
         let file = self.ties.place.identity().map_err(|cause| error::of_file(cause, "look at", self.ties.place.file()))?;
-        let mut connection = open(self.ties.place.file()).map_err(|cause| error::of_request(cause, self.ties.place.file()))?;
-        adopt(&mut connection, &self.ties.boot, &self.ties.place)?;
+        let connection = open(self.ties.place.file(), Arc::clone(&self.log))
+            .map_err(|cause| error::of_request(cause, self.ties.place.file()))?;
+        adopt(&connection, &self.ties.boot, &self.ties.place)?;
         Ok(&mut self.open.insert((connection, file)).0)
     }
 
@@ -122,36 +169,34 @@ impl Book {
     pub(super) fn turn<T>(&mut self, writes: bool, work: impl FnOnce(&mut Turn<'_>) -> Result<T>) -> Result<T> {
         let ties = Arc::clone(&self.ties);
         let Ties { runtime, place, lives, post, boot } = &*ties;
+        // Only to begin it: nobody else is in the way after that.
+        let hurried = std::mem::take(&mut self.hurried);
         let done = self.connection().and_then(|connection| {
             let told = |cause| error::of_request(cause, place.file());
-            let behavior = if writes { TransactionBehavior::Immediate } else { TransactionBehavior::Deferred };
-            let transaction = connection.transaction_with_behavior(behavior).map_err(told)?;
-            let (token, of): (u64, String) = transaction
-                .prepare_cached("SELECT token, boot FROM store")
-                .and_then(|mut read| read.query_row([], |row| Ok((row.get::<_, i64>(0)? as u64, row.get(1)?))))
-                .map_err(told)?;
-            if of != boot.boot {
-                let message =
-                    format!("{} is used by another machine at the same time; a sqlite store is for one", place.file().display());
-                return Err(Error::new(ErrorKind::Config, message));
+            if hurried {
+                connection.busy_handler(Some(be_brief)).map_err(told)?;
             }
+            let begun = Transaction::say(connection, if writes { "BEGIN IMMEDIATE" } else { "BEGIN" });
+            if hurried {
+                connection.busy_handler(Some(be_patient)).map_err(told)?;
+            }
+            begun.map_err(told)?;
+            let transaction = Transaction(connection);
             // Read when nobody else can step: the steps of all processes are in the order of this clock.
-            let now = Now { at: runtime.now(), token: runtime.wall_micros().max(token + 1) };
-            let mut turn = Turn { transaction, now, last_token: token, lives, post, place, calls: Vec::new() };
+            let now = Now { at: runtime.now(), token: runtime.wall_micros() };
+            let mut turn = Turn { transaction, now, spent: None, lives, post, place, boot: &boot.boot, calls: Vec::new() };
             let answer = work(&mut turn)?;
-            let Turn { transaction, now, last_token, calls, .. } = turn;
-            if last_token > token {
-                let stored = i64::try_from(last_token).map_err(|_| {
-                    Error::new(ErrorKind::InvalidArgument, format!("the token {last_token} is larger than a store can keep"))
+            if let Some(token) = turn.spent {
+                let stored = i64::try_from(token).map_err(|_| {
+                    Error::new(ErrorKind::InvalidArgument, format!("the token {token} is larger than a store can keep"))
                 })?;
-                let spent =
-                    transaction.prepare_cached("UPDATE store SET token = ?1").and_then(|mut spend| spend.execute([stored]));
-                spent.map_err(told)?;
+                turn.execute("UPDATE store SET token = ?1 WHERE one = 1", [stored])?;
             }
+            let Turn { transaction, calls, .. } = turn;
             transaction.commit().map_err(|cause| error::of_commit(cause, place.file()))?;
-            Ok((answer, calls, now.at))
+            Ok((answer, calls))
         });
-        let (answer, calls, _) = done.inspect_err(|error| {
+        let (answer, calls) = done.inspect_err(|error| {
             // A connection that met a damaged or failing disk is not trusted again.
             if !matches!(error.kind(), ErrorKind::WrongKind | ErrorKind::InvalidArgument) && !error::is_busy(error) {
                 self.open = None;
@@ -207,14 +252,40 @@ pub(super) struct Waking {
     head: Option<(WireOwner, LifeId)>,
 }
 
+/// What SQLite does all at once or not at all; undone unless committed. By statements that are kept, because to read these words anew costs
+/// as much as to follow them.
+struct Transaction<'a>(&'a Connection);
+
+impl Transaction<'_> {
+    fn commit(self) -> rusqlite::Result<()> {
+        Self::say(self.0, "COMMIT")
+    }
+
+    fn say(connection: &Connection, word: &str) -> rusqlite::Result<()> {
+        connection.prepare_cached(word)?.execute([]).map(drop)
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.0.is_autocommit()
+            && let Err(error) = Self::say(self.0, "ROLLBACK")
+        {
+            tracing::debug!(%error, "could not undo a transaction");
+        }
+    }
+}
+
 /// A transaction under way.
 pub(super) struct Turn<'a> {
     transaction: Transaction<'a>,
-    pub(super) now: Now,
-    last_token: u64,
+    now: Now,
+    /// The last token given out in it.
+    spent: Option<u64>,
     pub(super) lives: &'a Lives,
     post: &'a Post,
     place: &'a Place,
+    boot: &'a str,
     calls: Vec<(Name, Waking)>,
 }
 
@@ -228,7 +299,11 @@ impl Turn<'_> {
     }
 
     pub(super) fn execute(&self, sql: &str, values: impl rusqlite::Params) -> Result<usize> {
-        self.transaction.prepare_cached(sql).and_then(|mut statement| statement.execute(values)).map_err(|cause| self.told(cause))
+        self.transaction
+            .0
+            .prepare_cached(sql)
+            .and_then(|mut statement| statement.execute(values))
+            .map_err(|cause| self.told(cause))
     }
 
     /// All rows of a question.
@@ -238,22 +313,31 @@ impl Turn<'_> {
         values: impl rusqlite::Params,
         row: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>> {
-        let mut statement = self.transaction.prepare_cached(sql).map_err(|cause| self.told(cause))?;
+        let mut statement = self.transaction.0.prepare_cached(sql).map_err(|cause| self.told(cause))?;
         let found = statement.query_map(values, row).and_then(Iterator::collect);
         found.map_err(|cause| self.told(cause))
     }
 
-    /// What lies under a name, and its version if something does.
-    pub(super) fn read(&self, name: &Name) -> Result<(Option<i64>, Row)> {
-        let found: Option<(i64, String)> = self
-            .transaction
-            .prepare_cached("SELECT version, body FROM lock WHERE name = ?1")
-            .and_then(|mut read| read.query_row([name.as_str()], |row| Ok((row.get(0)?, row.get(1)?))).optional())
-            .map_err(|cause| self.told(cause))?;
-        match found {
-            None => Ok((None, Row::default())),
-            Some((version, body)) => Ok((Some(version), self.parsed(name, &body)?)),
+    /// What lies under a name.
+    pub(super) fn read(&self, name: &Name) -> Result<Found> {
+        // All that a step has to know, in one question.
+        let sql = "SELECT token, boot, version, body FROM store LEFT JOIN lock ON name = ?1";
+        let mut statement = self.transaction.0.prepare_cached(sql).map_err(|cause| self.told(cause))?;
+        let mut rows = statement.query([name.as_str()]).map_err(|cause| self.told(cause))?;
+        let Some(found) = rows.next().map_err(|cause| self.told(cause))? else {
+            return Err(self.told(rusqlite::Error::QueryReturnedNoRows));
+        };
+        let read = || -> rusqlite::Result<_> {
+            Ok((found.get::<_, i64>(0)? as u64, found.get_ref(1)?.as_str()?, found.get(2)?, found.get_ref(3)?.as_str_or_null()?))
+        };
+        let (token, boot, version, body) = read().map_err(|cause| self.told(cause))?;
+        if boot != self.boot {
+            let message =
+                format!("{} is used by another machine at the same time; a sqlite store is for one", self.place.file().display());
+            return Err(Error::new(ErrorKind::Config, message));
         }
+        let row = body.map_or(Ok(Row::default()), |body| self.parsed(name, body))?;
+        Ok(Found { last_token: self.spent.unwrap_or(token), version, row })
     }
 
     pub(super) fn parsed(&self, name: &Name, body: &str) -> Result<Row> {
@@ -295,9 +379,9 @@ impl Turn<'_> {
         newcomer: Option<(WireOwner, LifeId)>,
         mut step: impl FnMut(&mut Record, Now) -> Result<(T, Wake)>,
     ) -> Result<T> {
-        let (version, mut row) = self.read(name)?;
+        let Found { last_token, version, mut row } = self.read(name)?;
         let before = row.clone();
-        let now = Now { token: self.now.token.max(self.last_token + 1), ..self.now };
+        let now = Now { token: self.now.token.max(last_token + 1), ..self.now };
         let mut answer = step(&mut row.record, now);
         let blocked = match &answer {
             Ok((answer, _)) => answer.is_blocked(),
@@ -311,8 +395,8 @@ impl Turn<'_> {
             answer = step(&mut row.record, now);
         }
         let (answer, wake) = answer?;
-        if let Some(token) = answer.token() {
-            self.last_token = self.last_token.max(token);
+        if let Some(token) = answer.token().filter(|token| *token > last_token) {
+            self.spent = Some(token);
         }
         row.enrol(newcomer.map(|(_, life)| life), newcomer.map(|(owner, _)| owner));
         if answer.is_blocked() {
@@ -337,7 +421,7 @@ impl Turn<'_> {
 
     /// Takes the dead out of what lies under a name; tells whom that concerns.
     pub(super) fn bury(&mut self, name: &Name) -> Result<Waking> {
-        let (version, mut row) = self.read(name)?;
+        let Found { version, mut row, .. } = self.read(name)?;
         let before = row.clone();
         let wake = row.bury(self.lives);
         if row != before {
@@ -359,14 +443,21 @@ impl Turn<'_> {
     }
 }
 
-fn open(file: &std::path::Path) -> rusqlite::Result<Connection> {
+fn open(file: &std::path::Path, log: Arc<AtomicUsize>) -> rusqlite::Result<Connection> {
     // Never creates: what is made is made whole, by `Place`.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(file, flags)?;
     connection.busy_handler(Some(be_patient))?;
     // The log outlives a process that comes and goes, and is not written back by each.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Every question is planned once, not anew for each name that it is asked with.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.pragma_update(None, "synchronous", "normal")?;
+    // In place of SQLite's own, which would write the log back before the commit returns.
+    connection.wal_hook(Some(move |_: &mut Wal, pages| {
+        log.store(usize::try_from(pages).unwrap_or_default(), Ordering::Relaxed);
+        Ok(())
+    }))?;
     Ok(connection)
 }
 
@@ -374,15 +465,21 @@ fn open(file: &std::path::Path) -> rusqlite::Result<Connection> {
 fn be_patient(times: i32) -> bool {
     match times {
         0..20 => std::thread::yield_now(),
-        20..200 => runtime::nap(Duration::from_micros(50)),
-        200..2_000 => runtime::nap(Duration::from_millis(1)),
+        // Long enough that whoever naps is not overtaken for ever by those who have just come.
+        20..2_000 => runtime::nap(Duration::from_micros(50)),
+        2_000..3_800 => runtime::nap(Duration::from_millis(1)),
         _ => return false,
     }
     true
 }
 
+/// For those who must not wait: that other process may be about to end.
+fn be_brief(times: i32) -> bool {
+    times < 20 && be_patient(times)
+}
+
 /// Makes the file that of this boot: leases of another one are over, with all who held them; numbers stay.
-fn adopt(connection: &mut Connection, boot: &Boot, place: &Place) -> Result<()> {
+fn adopt(connection: &Connection, boot: &Boot, place: &Place) -> Result<()> {
     let told = |cause| error::of_request(cause, place.file());
     let of = |connection: &Connection| -> rusqlite::Result<(String, String)> {
         connection.query_row("SELECT machine, boot FROM store", [], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -390,12 +487,13 @@ fn adopt(connection: &mut Connection, boot: &Boot, place: &Place) -> Result<()> 
     if of(connection).map_err(told)?.1 == boot.boot {
         return Ok(());
     }
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(told)?;
-    let (machine, found) = of(&transaction).map_err(told)?;
+    Transaction::say(connection, "BEGIN IMMEDIATE").map_err(told)?;
+    let transaction = Transaction(connection);
+    let (machine, found) = of(connection).map_err(told)?;
     if found == boot.boot {
         return Ok(());
     }
-    let rows: Vec<(String, String)> = transaction
+    let rows: Vec<(String, String)> = connection
         .prepare("SELECT name, body FROM lock")
         .and_then(|mut all| all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
         .map_err(told)?;
@@ -415,13 +513,13 @@ fn adopt(connection: &mut Connection, boot: &Boot, place: &Place) -> Result<()> 
         row.lives.clear();
         let body = serde_json::to_string(&row).unwrap_or(body);
         if row.record.is_empty() {
-            transaction.execute("DELETE FROM lock WHERE name = ?1", [name])
+            connection.execute("DELETE FROM lock WHERE name = ?1", [name])
         } else {
-            transaction.execute("UPDATE lock SET version = version + 1, body = ?2 WHERE name = ?1", [name, body])
+            connection.execute("UPDATE lock SET version = version + 1, body = ?2 WHERE name = ?1", [name, body])
         }
         .map_err(told)?;
     }
-    transaction.execute_batch("DELETE FROM listener; DELETE FROM client;").map_err(told)?;
-    transaction.execute("UPDATE store SET machine = ?1, boot = ?2", [&boot.machine, &boot.boot]).map_err(told)?;
+    connection.execute_batch("DELETE FROM listener; DELETE FROM client;").map_err(told)?;
+    connection.execute("UPDATE store SET machine = ?1, boot = ?2", [&boot.machine, &boot.boot]).map_err(told)?;
     transaction.commit().map_err(|cause| error::of_commit(cause, place.file()))
 }

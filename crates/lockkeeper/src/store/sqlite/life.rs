@@ -5,8 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,7 +45,12 @@ pub(super) struct Lives {
     place: Arc<Place>,
     instance: Instance,
     state: Mutex<State>,
+    /// Pipes of others that were found alive, still open: to ask again costs less than to find them anew.
+    others: Mutex<HashMap<LifeId, Arc<OwnedFd>>>,
 }
+
+/// How many pipes of others are kept open.
+const OTHERS: usize = 64;
 
 #[derive(Debug, Default)]
 struct State {
@@ -58,7 +62,7 @@ struct State {
 
 impl Lives {
     pub(super) fn new(place: Arc<Place>, instance: Instance) -> Self {
-        Self { place, instance, state: Mutex::default() }
+        Self { place, instance, state: Mutex::default(), others: Mutex::default() }
     }
 
     pub(super) fn instance(&self) -> Instance {
@@ -142,7 +146,22 @@ impl Lives {
         if self.is_current(life) {
             return Sign::Alive(None);
         }
-        sign(&self.place, &life.to_string())
+        let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(pipe) = others.get(&life) {
+            if is_open(pipe) {
+                return Sign::Alive(Some(Arc::clone(pipe)));
+            }
+            others.remove(&life);
+            return Sign::Dead;
+        }
+        let found = sign(&self.place, &life.to_string());
+        if let Sign::Alive(Some(pipe)) = &found {
+            if others.len() >= OTHERS {
+                others.clear();
+            }
+            others.insert(life, Arc::clone(pipe));
+        }
+        found
     }
 }
 
@@ -169,17 +188,18 @@ fn begin(place: &Place, id: LifeId) -> io::Result<OwnedFd> {
 fn sign(place: &Place, name: &str) -> Sign {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::open(place.live().join(name), flags, Mode::empty()) {
-        Ok(pipe) => {
-            let mut pipe = File::from(pipe);
-            match pipe.read(&mut [0]) {
-                Ok(0) => Sign::Dead,
-                // Nothing to read, or something that a program wrote that inherited it.
-                _ => Sign::Alive(Some(Arc::new(pipe.into()))),
-            }
-        }
+        Ok(pipe) if is_open(&pipe) => Sign::Alive(Some(Arc::new(pipe))),
+        Ok(_) => Sign::Dead,
         Err(rustix::io::Errno::NOENT) => Sign::Dead,
         Err(_) => Sign::Alive(None),
     }
+}
+
+/// Whether somebody has the other end, and has not given it up: then its name is gone, whoever inherited it.
+fn is_open(pipe: &OwnedFd) -> bool {
+    // Nothing to read, or something that a program wrote that inherited it.
+    let ended = matches!(rustix::io::read(pipe, &mut [0]), Ok(0));
+    !ended && rustix::fs::fstat(pipe).is_ok_and(|told| told.st_nlink > 0)
 }
 
 /// Removes what the dead left. One in sixteen does it, so that thousands do not look at each other.

@@ -12,7 +12,7 @@ use crate::owner::WireOwner;
 impl Book {
     pub(super) fn inspect(&mut self, name: &Name) -> Result<Option<Snapshot>> {
         self.turn(false, |turn| {
-            let row = turn.read(name)?.1;
+            let row = turn.read(name)?.row;
             turn.snapshot(name, row)
         })
     }

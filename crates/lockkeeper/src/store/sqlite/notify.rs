@@ -26,6 +26,9 @@ const FULL: usize = 10;
 /// How many of those in the way of one waiter are watched; the rest is left to polling.
 const EYES: usize = 16;
 
+/// To how many mailboxes the way is kept.
+const PENS: usize = 16;
+
 /// Our mailbox and our bells; its thread ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Post(Arc<Shared>);
@@ -38,8 +41,8 @@ struct Shared {
     nudge: OwnedFd,
     /// Bound when the thread starts; `None`: no mail can come, only polling is left.
     mailbox: OnceLock<Option<UnixDatagram>>,
-    /// Sends; of its own, because those who never wait have no mailbox.
-    pen: OnceLock<Option<UnixDatagram>>,
+    /// The way to those whom we wrote to, last ones last: finding a mailbox costs more than writing to it.
+    pens: Mutex<Vec<(Instance, UnixDatagram)>>,
     stopped: AtomicBool,
     desk: Mutex<Desk>,
 }
@@ -49,6 +52,8 @@ struct Desk {
     bells: HashMap<Name, Vec<Entry>>,
     last_id: u64,
     watched: HashMap<Name, Vec<(LifeId, Arc<OwnedFd>)>>,
+    /// What the thread polls at present.
+    polled: HashMap<LifeId, Arc<OwnedFd>>,
 }
 
 #[derive(Debug)]
@@ -69,8 +74,8 @@ impl Post {
     pub(super) fn new(place: Arc<Place>, lives: Arc<Lives>) -> Result<Self> {
         let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|cause| Error::new(ErrorKind::Unavailable, "the machine gives no descriptor").with_source(cause))?;
-        let (mailbox, pen, stopped, desk) = Default::default();
-        Ok(Self(Arc::new(Shared { place, lives, nudge, mailbox, pen, stopped, desk })))
+        let (mailbox, pens, stopped, desk) = Default::default();
+        Ok(Self(Arc::new(Shared { place, lives, nudge, mailbox, pens, stopped, desk })))
     }
 
     /// Hangs up a bell. Somebody else has to be told that mail is wanted.
@@ -100,7 +105,7 @@ impl Post {
         bells.retain(|bell| bell.id != id);
         if bells.is_empty() {
             desk.bells.remove(name);
-            // The thread still looks at them until it is nudged, which does no harm.
+            // The thread still looks at them until it wakes, which does no harm: the next waiter need not wake it.
             desk.watched.remove(name);
         }
     }
@@ -121,14 +126,9 @@ impl Post {
             self.ring(name, call);
             return true;
         }
-        let pen = self.0.pen.get_or_init(|| {
-            let pen = UnixDatagram::unbound().and_then(|pen| pen.set_nonblocking(true).map(|()| pen));
-            pen.inspect_err(|error| tracing::debug!(%error, "cannot wake others")).ok()
-        });
-        let Some(pen) = pen else { return true };
-        match pen.send_to(call.letter(name).as_bytes(), self.0.place.socket(&to.to_string())) {
+        match self.0.write(to, call.letter(name).as_bytes()) {
             Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused),
-            Ok(_) => true,
+            Ok(()) => true,
         }
     }
 
@@ -150,8 +150,8 @@ impl Post {
             } else {
                 match self.0.lives.sign(*life) {
                     Sign::Alive(Some(pipe)) => {
+                        fresh |= !desk.polled.contains_key(life);
                         now.push((*life, pipe));
-                        fresh = true;
                     }
                     Sign::Alive(None) => {}
                     Sign::Dead => desk.ring_everybody(name),
@@ -193,15 +193,34 @@ impl Shared {
         Ok(mailbox)
     }
 
+    fn write(&self, to: Instance, letter: &[u8]) -> io::Result<()> {
+        let mut pens = self.pens.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = pens.iter().position(|(instance, _)| *instance == to).map(|at| pens.remove(at).1);
+        let pen = match known {
+            Some(pen) => pen,
+            None => {
+                let pen = UnixDatagram::unbound()?;
+                pen.set_nonblocking(true)?;
+                pen.connect(self.place.socket(&to.to_string()))?;
+                pen
+            }
+        };
+        let sent = pen.send(letter).map(drop);
+        // Full is not gone.
+        if sent.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |()| true) {
+            if pens.len() >= PENS {
+                pens.remove(0);
+            }
+            pens.push((to, pen));
+        }
+        sent
+    }
+
     /// The thread: waits for mail and for deaths.
     fn attend(&self) {
         while !self.stopped.load(Ordering::SeqCst) {
             let mailbox = self.mailbox.get().and_then(Option::as_ref);
-            let eyes: Vec<(Name, Arc<OwnedFd>)> = {
-                let desk = self.desk();
-                let pairs = desk.watched.iter().flat_map(|(name, lives)| lives.iter().map(move |life| (name, &life.1)));
-                pairs.map(|(name, pipe)| (name.clone(), Arc::clone(pipe))).collect()
-            };
+            let eyes = self.desk().eyes();
             let mut fds = vec![PollFd::new(&self.nudge, PollFlags::IN)];
             fds.extend(mailbox.map(|mailbox| PollFd::new(mailbox, PollFlags::IN)));
             let first_eye = fds.len();
@@ -216,12 +235,8 @@ impl Shared {
             if let Some(mailbox) = mailbox {
                 self.open_mail(mailbox);
             }
-            let mut desk = self.desk();
-            for ((name, pipe), _) in eyes.iter().zip(&woken[first_eye..]).filter(|(_, dead)| **dead) {
-                if let Some(watched) = desk.watched.get_mut(name) {
-                    watched.retain(|(_, known)| !Arc::ptr_eq(known, pipe));
-                }
-                desk.ring_everybody(name);
+            for ((life, _), _) in eyes.iter().zip(&woken[first_eye..]).filter(|(_, dead)| **dead) {
+                self.desk().toll(*life);
             }
         }
     }
@@ -244,6 +259,26 @@ impl Shared {
 }
 
 impl Desk {
+    /// All lives that are watched, each once, which are polled from now on.
+    fn eyes(&mut self) -> Vec<(LifeId, Arc<OwnedFd>)> {
+        self.polled = self.watched.values().flatten().cloned().collect();
+        self.polled.iter().map(|(life, pipe)| (*life, Arc::clone(pipe))).collect()
+    }
+
+    /// Somebody died: whoever waited for that one is woken.
+    fn toll(&mut self, life: LifeId) {
+        self.polled.remove(&life);
+        let mut concerned = Vec::new();
+        for (name, lives) in &mut self.watched {
+            let before = lives.len();
+            lives.retain(|(known, _)| *known != life);
+            if lives.len() < before {
+                concerned.push(name.clone());
+            }
+        }
+        concerned.iter().for_each(|name| self.ring_everybody(name));
+    }
+
     fn ring(&self, name: &Name, call: Call) {
         for bell in self.bells.get(name).into_iter().flatten() {
             let called = match call {

@@ -167,7 +167,7 @@ impl Book {
         let answers = self.turn(true, |turn| {
             let mut answers = Vec::with_capacity(requests.len());
             for request in requests {
-                let life = turn.read(&request.name)?.1.life_of(request.owner);
+                let life = turn.read(&request.name)?.row.life_of(request.owner);
                 if life.is_some_and(|life| matches!(turn.lives.sign(life), Sign::Dead)) {
                     answers.push(Ok(Renewed::Gone));
                     continue;
