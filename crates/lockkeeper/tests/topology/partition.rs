@@ -34,14 +34,6 @@ impl Of {
         }
     }
 
-    /// How long holders hold. A master of a cluster that is cut off serves for a second more, and an heir comes later.
-    fn held(self) -> Duration {
-        match self {
-            Self::Sentinels => ms(600),
-            Self::Cluster => ms(1_400),
-        }
-    }
-
     /// With which options all replicas must have a grant.
     fn durable(self) -> String {
         format!("?replicas={}&durable_within=300ms", self.heirs().len())
@@ -278,8 +270,8 @@ fn parted(test: &str, of: Of, options: &str) -> Option<usize> {
     };
     let (ours, theirs) = (connect(0), connect(1));
     let (here, there) = executor.block_on(async {
-        let here = Load::beside(Arc::default(), &ours, &names, 1, of.held());
-        let there = Load::beside(Arc::clone(&here.seen), &theirs, &names, 1, of.held());
+        let here = Load::beside(Arc::default(), &ours, &names, 1, ms(600));
+        let there = Load::beside(Arc::clone(&here.seen), &theirs, &names, 1, ms(600));
         (here, there)
     });
     std::thread::sleep(ms(1_200));
@@ -331,27 +323,19 @@ fn ten_partitions_make_no_second_holder_where_all_replicas_must_have_a_grant() {
     makes_no_second_holder(Of::Sentinels, 10);
 }
 
+/// It has no control: a master of a cluster that is cut off from the others stops by itself, and clients here reach the heir as soon as there is one, so that
+/// there is no second holder without replicas either. What it shows is that service comes back on both sides and tokens grow.
 #[test]
 #[ignore = "takes minutes: cargo xtask faults"]
 fn three_partitions_of_a_cluster_make_no_second_holder_where_all_replicas_must_have_a_grant() {
     makes_no_second_holder(Of::Cluster, 3);
 }
 
-/// The control of the others: without replicas there are two holders, and this test sees them. Their tokens grow all the same.
-fn makes_second_holders(of: Of, times: usize) {
-    let counted: Vec<usize> = (0..times).filter_map(|_| parted("a partition", of, "")).collect();
-    println!("second holders: {counted:?}");
-    assert!(counted.is_empty() || counted.iter().any(|doubles| *doubles > 0), "the test sees no second holder: {counted:?}");
-}
-
+/// The control of those with sentinels: without replicas there are two holders, and this test sees them. Their tokens grow all the same.
 #[test]
 #[ignore = "takes minutes: cargo xtask faults"]
 fn without_replicas_ten_partitions_make_second_holders_whose_tokens_grow() {
-    makes_second_holders(Of::Sentinels, 10);
-}
-
-#[test]
-#[ignore = "takes minutes: cargo xtask faults"]
-fn without_replicas_partitions_of_a_cluster_make_second_holders_whose_tokens_grow() {
-    makes_second_holders(Of::Cluster, 3);
+    let counted: Vec<usize> = (0..10).filter_map(|_| parted("a partition", Of::Sentinels, "")).collect();
+    println!("second holders: {counted:?}");
+    assert!(counted.is_empty() || counted.iter().any(|doubles| *doubles > 0), "the test sees no second holder: {counted:?}");
 }
