@@ -233,7 +233,7 @@ pub(crate) fn all(quick: bool) -> Vec<Course> {
         Course::new("j-open", "open the file, lock, release, close", &["open", "tasks=1"], Place::Sqlite, Latency, &["mutex"]),
         Course::new(
             "j-two",
-            "2 processes want one lock in a file, each for a millisecond",
+            "2 processes want one lock in a file, each for a millisecond, and again at once",
             &["contend", "tasks=1", "hold=1000"],
             Place::Sqlite,
             Contention,

@@ -13,13 +13,13 @@ use crate::runtime::{self, Instant};
 use crate::session::{Entry, Grounds, Held, Hold, Owner, Session, Stand, Ticket, Turn, Undo};
 
 /// Takes a hold; `None` if others kept it for as long as `patience` lasted.
+#[allow(clippy::manual_async_fn, reason = "an `async fn` would carry each argument about twice")]
 pub(super) fn acquire(
     target: &Target,
     claim: Claim,
     patience: Patience,
     lease: Option<Duration>,
 ) -> impl Future<Output = Result<Option<Held>>> + Send {
-    // A block, not an `async fn`, which would carry each argument about twice.
     async move {
         let session = &target.session;
         let began = session.core().runtime.now();

@@ -73,13 +73,13 @@ impl Patience {
 /// Looks until it is there; `None` when patience ended first.
 ///
 /// If the last thing met was trouble with the store, that is the answer: "held by others" and "not reachable" are told apart.
+#[allow(clippy::manual_async_fn, reason = "an `async fn` would carry each argument about twice")]
 pub(super) fn wait<L: Look>(
     session: &Session,
     patience: Patience,
     began: Instant,
     look: &mut L,
 ) -> impl Future<Output = Result<Option<L::Found>>> {
-    // A block, not an `async fn`, which would carry each argument about twice.
     async move {
         let core = session.core();
         let deadline = patience.deadline(began);
