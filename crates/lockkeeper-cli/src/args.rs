@@ -42,9 +42,9 @@ pub(crate) enum Verb {
     Show(show::Arguments),
     /// List what is held, and keep the list up to date
     Watch(watch::Arguments),
-    /// Take a lock from whoever holds it
+    /// Take a lock from whoever holds it, who learns it at the next renewal: within a third of the lease (10 s)
     Release(release::Arguments),
-    /// Set or show the size of a semaphore
+    /// Set or show the size of a semaphore, or remove it
     #[command(subcommand)]
     Semaphore(semaphore::Arguments),
     /// Set, count down, wait for or show a latch

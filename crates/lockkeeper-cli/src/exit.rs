@@ -21,7 +21,10 @@ pub(crate) enum Code {
 
 /// The table, as `lockkeeper help exit-codes` prints it.
 pub(crate) const TABLE: [(Code, &str); 8] = [
-    (Code::NotAcquired, "the lock was not acquired (-n, -w); another number with -E"),
+    (
+        Code::NotAcquired,
+        "the lock was not acquired (-n, -w), another number with -E; nothing to show or release; a latch is closed",
+    ),
     (Code::Usage, "the command line, the name, the config file or the store URL is wrong"),
     (Code::Unavailable, "the store cannot be reached, or refuses"),
     (Code::Internal, "lockkeeper itself failed"),
@@ -34,7 +37,10 @@ pub(crate) const TABLE: [(Code, &str); 8] = [
 /// The table with what is not in it: the statuses that are the command's.
 pub(crate) fn table() -> String {
     let rows = TABLE.map(|(code, meaning)| format!("  {:<9} {meaning}\n", code as u8));
-    format!("  0-255     the command's own status\n  128+N     the command was killed by signal N\n{}", rows.concat())
+    format!(
+        "  0-255     the command's own status\n  128+N     the command was killed by signal N, or the waiting was ended by it\n{}",
+        rows.concat()
+    )
 }
 
 /// Why a verb ends without the status of a command: one line for people, one number for scripts.

@@ -140,6 +140,15 @@ pub(crate) fn ago(time: Duration) -> String {
 
 const HEAD: [&str; 7] = ["NAME", "KIND", "OWNER", "HOST AND PID", "HELD FOR", "LEASE LEFT", "WAITERS"];
 
+/// What is said where there is nothing to show.
+pub(crate) fn nothing(pattern: &str, store: impl std::fmt::Display) -> String {
+    if pattern == "*" {
+        format!("nothing is held at {store}")
+    } else {
+        format!("nothing that matches {pattern:?} is held at {store}")
+    }
+}
+
 /// The table of what is held, a row per holder.
 pub(crate) fn table(found: &[Snapshot]) -> Vec<String> {
     let unknown = || "-".to_owned();

@@ -19,7 +19,7 @@ pub(crate) enum Arguments {
     Set(Set),
     /// One event happened; prints how many are to go
     Down(Named),
-    /// Wait until a latch is open
+    /// Wait until a latch is open; one that was never set is
     Wait(Wait),
     /// Print how many events are to go; 0 is open
     Show(Named),

@@ -26,7 +26,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     match arguments.output.output {
         Output::Json => print([json(&found.iter().map(Seen::from).collect::<Vec<_>>())?]),
         Output::Table if found.is_empty() => {
-            say(&format!("nothing is held at {}", client.url()));
+            say(&view::nothing(&arguments.pattern, client.url()));
             Ok(0)
         }
         Output::Table => print(view::table(&found)),

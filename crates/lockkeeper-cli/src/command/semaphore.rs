@@ -7,7 +7,7 @@ use lockkeeper::backend::Kind;
 
 use super::{connect, print, show};
 use crate::args;
-use crate::exit::Failure;
+use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
 
 #[derive(Debug, Subcommand)]
@@ -16,6 +16,8 @@ pub(crate) enum Arguments {
     Set(Set),
     /// Show a semaphore: permits, and who has them
     Show(show::Arguments),
+    /// Remove a semaphore of which nobody has a permit: its name may be used for something else then
+    Remove(Remove),
 }
 
 #[derive(Args, Debug)]
@@ -31,6 +33,15 @@ pub(crate) struct Set {
     permits: u32,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct Remove {
+    #[command(flatten)]
+    store: StoreOption,
+
+    /// Which semaphore
+    name: OsString,
+}
+
 pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     match arguments {
         Arguments::Set(set) => {
@@ -38,6 +49,16 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
             let client = connect(&set.store).await?;
             let semaphore = client.semaphore(&name, set.permits).resize(set.permits).await?;
             print([format!("{} of {} free", semaphore.available().await?, set.permits)])
+        }
+        Arguments::Remove(remove) => {
+            let name = args::name(remove.name)?;
+            let client = connect(&remove.store).await?;
+            // Its size does not matter to be removed.
+            if client.semaphore(&name, 1).remove().await? {
+                return Ok(0);
+            }
+            let message = format!("{name:?} is not there, or somebody has a permit; see lockkeeper semaphore show {name}");
+            Err(Failure::new(Code::NotAcquired, message))
         }
         Arguments::Show(arguments) => show::show(arguments, Some(Kind::Semaphore)).await,
     }

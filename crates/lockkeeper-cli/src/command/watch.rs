@@ -113,7 +113,8 @@ async fn redraw(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
     loop {
         let found = look(client, arguments).await;
         let (columns, rows) = terminal::size(stdout());
-        let mut lines = if found.is_empty() { vec![format!("nothing is held at {}", client.url())] } else { view::table(&found) };
+        let mut lines =
+            if found.is_empty() { vec![view::nothing(&arguments.pattern, client.url())] } else { view::table(&found) };
         let room = rows.saturating_sub(1).max(1);
         if lines.len() > room {
             let hidden = lines.len() - room + 1;

@@ -85,8 +85,14 @@ fn permits_are_counted_and_another_size_is_refused() {
         let shown = end(&mut lockkeeper(["semaphore", "show", "-S", url, "job"]));
         assert!(shown.stdout.contains("permits: 1 of 3 free") && shown.stdout.contains("2 of 3"), "{shown:?}");
         assert_eq!(end(&mut lockkeeper(["semaphore", "set", "-S", url, "job", "5"])).stdout, "3 of 5 free\n");
+        assert_refused(&mut lockkeeper(["semaphore", "remove", "-S", url, "job"]), 1, "somebody has a permit");
         holder.wait_with_output().expect("its stdin ends");
         assert_refused(&mut lockkeeper(["semaphore", "set", "-S", url, "job", "0"]), 64, "0");
+        assert_refused(&mut run(["-S", url, "job", "true"]), 64, "semaphore");
+        assert_eq!(end(&mut lockkeeper(["semaphore", "remove", "-S", url, "job"])).code, Some(0));
+        assert_eq!(end(&mut run(["-S", url, "job", "true"])).code, Some(0), "its name is free for a mutex");
+        let unmatched = end(&mut lockkeeper(["list", "-S", url, "jib*"]));
+        assert!(unmatched.stderr.contains("nothing that matches \"jib*\""), "{unmatched:?}");
     });
 }
 
