@@ -99,6 +99,7 @@ macro_rules! for_each_conformance_case {
                 who_takes_a_mutex_again_lets_another_in [Mutex, Push],
                 who_writes_again_lets_another_in [RwLock, Push],
                 who_takes_a_permit_again_lets_another_in [Semaphore, Push],
+                who_is_woken_and_does_not_ask_holds_nobody_up [Mutex, Push],
                 a_release_tells_whether_it_woke_somebody [Mutex, Push],
             }
             leaving {
