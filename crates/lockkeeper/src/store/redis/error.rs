@@ -41,10 +41,18 @@ pub(super) fn of_unknown(error: RedisError) -> Error {
     }
 }
 
+/// How servers begin to say, without a code, that they have no database of this number.
+const NO_DATABASE: [&str; 4] =
+    ["DB index is out of range", "invalid DB index", "value is out of range", "SELECT is not allowed in cluster mode"];
+
 /// The error of a connection that was not made.
 pub(super) fn of_connecting(error: RedisError, to: &super::Config) -> Error {
-    match error.code().map(str::to_owned) {
-        Some(code) => of_server(&format!("{code} {}", error.detail().unwrap_or_default())),
+    match error.code().map(|code| format!("{code} {}", error.detail().unwrap_or_default())) {
+        Some(line) if NO_DATABASE.iter().any(|beginning| meant(&line).starts_with(beginning)) => {
+            let message = format!("{to}: the server has no such database ({}); write one that it has, or none", meant(&line));
+            Error::new(ErrorKind::Config, message)
+        }
+        Some(line) => of_server(&line),
         None => Error::new(ErrorKind::Unavailable, format!("cannot reach {to}; is the server running there?")).with_source(error),
     }
 }
