@@ -3,27 +3,41 @@
 use std::ffi::OsString;
 use std::io::Write as _;
 
-use clap::error::ErrorKind;
-use clap::{Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Args as _, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use lockkeeper::name::Name;
 
 use crate::command::{completions, doctor, help, hold, latch, list, man, release, run, semaphore, show, watch};
 use crate::exit::{Code, Failure};
+use crate::store::StoreOption;
 
+/// What the environment may say to every verb that uses a store.
+pub(crate) const ENVIRONMENT: &str = "\
+Environment:
+  LOCKKEEPER_STORE    the store, where no -S names one
+  LOCKKEEPER_CONFIG   the config file, else lockkeeper/config.toml in $XDG_CONFIG_HOME or ~/.config; it may name the store, too
+  NO_COLOR            with any text: no colours";
+
+// Paragraphs that begin with a title are sections of the manual page.
 const EXAMPLES: &str = "\
 Examples:
   lockkeeper run hello -- echo \"only one of us at a time\"
   lockkeeper run -n backup -- ./backup.sh              skip it if it runs elsewhere
   lockkeeper run -w 30s -E 75 deploy -- make deploy    wait half a minute at most
   lockkeeper run --permits 3 encode -- ffmpeg ...      three at a time
-  lockkeeper list                                      who holds what
+  lockkeeper -S redis://127.0.0.1 list                 who holds what, at another store";
 
+const MORE: &str = "\
 lockkeeper help VERB tells more about a verb, lockkeeper help exit-codes what exit statuses mean.";
 
 /// Locks for the shell, across processes and machines
 #[derive(Debug, Parser)]
-#[command(name = "lockkeeper", version, disable_help_subcommand = true, after_help = EXAMPLES)]
+#[command(name = "lockkeeper", version, disable_help_subcommand = true, after_help = [EXAMPLES, ENVIRONMENT, MORE].join("\n\n"))]
 struct CommandLine {
+    // Read by the verb, to which the parser hands it down.
+    #[command(flatten)]
+    _store: StoreOption,
+
     #[command(subcommand)]
     verb: Verb,
 }
@@ -36,13 +50,13 @@ pub(crate) enum Verb {
     Run(Box<run::Arguments>),
     /// Hold a lock until a signal or the end of stdin, and print what is held as a line of JSON
     Hold(Box<hold::Arguments>),
-    /// List what is held
+    /// List what is held; semaphores that nobody uses with --all
     List(list::Arguments),
     /// Show one name whole: holders, queue, token, permits, count
     Show(show::Arguments),
     /// List what is held, and keep the list up to date
     Watch(watch::Arguments),
-    /// Take a lock from whoever holds it, who learns it at the next renewal: within a third of the lease (10 s)
+    /// Take a lock from whoever holds it, who learns of it at the next renewal: within about a third of the lease (10 s)
     Release(release::Arguments),
     /// Set or show the size of a semaphore, or remove it
     #[command(subcommand)]
@@ -83,31 +97,70 @@ impl Early {
 
 /// The whole command line, for help, completions and manual pages.
 pub(crate) fn command() -> Command {
-    CommandLine::command()
+    // The verbs that have no use for a store let it pass.
+    ["completions", "man", "help"].into_iter().fold(CommandLine::command(), |line, verb| {
+        line.mut_subcommand(verb, |verb| StoreOption::augment_args(verb).mut_arg("store", |store| store.hide(true)))
+    })
 }
 
 /// Understands the command line.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Early> {
-    let written = command().try_get_matches_from(words).and_then(|matches| CommandLine::from_arg_matches(&matches));
-    written.map(|line| line.verb).map_err(|error| early(&error))
+    let words: Vec<OsString> = words.into_iter().collect();
+    let written = command().try_get_matches_from(&words).and_then(|matches| CommandLine::from_arg_matches(&matches));
+    written.map(|line| line.verb).map_err(|error| early(&error, &verb(&words)))
 }
 
-/// What the parser has to say, in one line where it is a complaint.
-fn early(error: &clap::Error) -> Early {
+/// The verb that was written, with the ones below it as far as they exist: their words, each with a space behind it.
+fn verb(words: &[OsString]) -> (String, Command) {
+    let (mut path, mut below) = (String::new(), command());
+    let mut words = words.iter().skip(1);
+    while let Some(word) = words.next() {
+        if word == "-S" || word == "--store" {
+            words.next();
+        } else if !word.as_encoded_bytes().starts_with(b"-") {
+            let Some(found) = below.find_subcommand(word).cloned() else { break };
+            path.push_str(found.get_name());
+            path.push(' ');
+            below = found;
+        }
+    }
+    (path, below)
+}
+
+/// What the parser has to say about what was written for a verb, in one line where it is a complaint.
+fn early(error: &clap::Error, (verb, below): &(String, Command)) -> Early {
     let text = error.render().to_string();
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return Early::Told(text);
     }
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Early::Refused(Failure::new(Code::Usage, "there is nothing to do; see lockkeeper --help"));
+        return Early::Refused(Failure::new(Code::Usage, format!("there is nothing to do; see lockkeeper {verb}--help")));
     }
-    // The first paragraph is the complaint; then come hints, and the usage, which names the verb.
+    // The first paragraph is the complaint; then come hints and the usage.
     let complaint = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect::<Vec<_>>().join(" ");
     let complaint = complaint.strip_prefix("error: ").unwrap_or(&complaint);
-    let usage = text.lines().find_map(|line| line.strip_prefix("Usage: lockkeeper ")).unwrap_or_default();
-    let is_word = |word: &&str| word.bytes().all(|byte| byte.is_ascii_lowercase());
-    let verb = usage.split(' ').take_while(is_word).map(|word| format!("{word} ")).collect::<String>();
-    Early::Refused(Failure::new(Code::Usage, format!("{complaint}; see lockkeeper {verb}--help")))
+    let meant = meant(error, below).map(|word| format!("did you mean {word}? ")).unwrap_or_default();
+    Early::Refused(Failure::new(Code::Usage, format!("{complaint}; {meant}see lockkeeper {verb}--help")))
+}
+
+/// The verb, option or value that is nearest to one that does not exist.
+fn meant<'a>(error: &'a clap::Error, below: &'a Command) -> Option<&'a str> {
+    let told = |kind| match error.get(kind)? {
+        ContextValue::String(word) => Some(word.as_str()),
+        ContextValue::Strings(words) => words.last().map(String::as_str),
+        _ => None,
+    };
+    // The parser's measure of likeness overlooks `rnu`: for so short a word a swap is everything.
+    let swapped = told(ContextKind::InvalidSubcommand).and_then(|word| {
+        let letters = |word: &str| {
+            let mut letters: Vec<_> = word.chars().collect();
+            letters.sort_unstable();
+            letters
+        };
+        below.get_subcommands().map(Command::get_name).find(|verb| letters(verb) == letters(word))
+    });
+    let suggested = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
+    swapped.or_else(|| suggested.into_iter().find_map(told))
 }
 
 /// A name, checked.

@@ -34,13 +34,27 @@ pub(crate) const TABLE: [(Code, &str); 8] = [
     (Code::NotFound, "the command was not found"),
 ];
 
-/// The table with what is not in it: the statuses that are the command's.
+/// The statuses that are the command's.
+const OF_THE_COMMAND: [(&str, &str); 2] =
+    [("0-255", "the command's own status"), ("128+N", "the command was killed by signal N, or the waiting was ended by it")];
+
+/// All statuses of `run`: those of the command, and the table.
+pub(crate) fn of_run() -> Vec<(String, &'static str)> {
+    OF_THE_COMMAND.map(|(code, meaning)| (code.to_owned(), meaning)).into_iter().chain(of_codes(|_| true)).collect()
+}
+
+/// The statuses of a verb that runs no command; some of the table.
+pub(crate) fn of_verb(is_one: impl Fn(Code) -> bool) -> Vec<(String, &'static str)> {
+    std::iter::once(("0".to_owned(), "it is done")).chain(of_codes(is_one)).collect()
+}
+
+fn of_codes(is_one: impl Fn(Code) -> bool) -> impl Iterator<Item = (String, &'static str)> {
+    TABLE.into_iter().filter(move |(code, _)| is_one(*code)).map(|(code, meaning)| ((code as u8).to_string(), meaning))
+}
+
+/// The table with what is not in it, for people.
 pub(crate) fn table() -> String {
-    let rows = TABLE.map(|(code, meaning)| format!("  {:<9} {meaning}\n", code as u8));
-    format!(
-        "  0-255     the command's own status\n  128+N     the command was killed by signal N, or the waiting was ended by it\n{}",
-        rows.concat()
-    )
+    of_run().iter().map(|(code, meaning)| format!("  {code:<9} {meaning}\n")).collect()
 }
 
 /// Why a verb ends without the status of a command: one line for people, one number for scripts.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clap::Args;
+use lockkeeper::{Builder, Client};
 
 use crate::config;
 use crate::exit::{Code, Failure};
@@ -16,7 +17,8 @@ const VARIABLE: &str = "LOCKKEEPER_STORE";
 pub(crate) struct StoreOption {
     /// The store: sqlite:FILE on this machine, redis://HOST across machines, config:FILE for what a file names [default: $LOCKKEEPER_STORE, else the config file's, else
     /// sqlite: in your state directory]
-    #[arg(short = 'S', long, value_name = "URL")]
+    // Global: it may stand before the verb too, and is handed down to the verb, which reads it.
+    #[arg(short = 'S', long, value_name = "URL", global = true)]
     store: Option<String>,
 }
 
@@ -26,7 +28,26 @@ pub(crate) struct Chosen {
     pub(crate) by: String,
 }
 
+/// Whether a store, by its URL as the library shows it, is seen by one process only: also one of the servers of a majority.
+pub(crate) fn is_private(url: &str) -> bool {
+    match url.strip_prefix("redlock:") {
+        Some(servers) => servers.split(',').any(is_private),
+        None => url.starts_with("memory:"),
+    }
+}
+
 impl StoreOption {
+    /// Connects to the store. Every lockkeeper is a process of its own: a store that others do not see has nothing to show, and excludes nobody.
+    pub(crate) async fn connect(&self, builder: Builder) -> Result<Client, Failure> {
+        let client = builder.connect(&self.find()?.url).await?;
+        if is_private(client.url()) {
+            let message = "memory: lives inside one process, so no other lockkeeper would see what is done there; use sqlite: on one machine, or \
+                           redis://HOST across machines";
+            return Err(Failure::new(Code::Usage, message));
+        }
+        Ok(client)
+    }
+
     /// Finds the store.
     pub(crate) fn find(&self) -> Result<Chosen, Failure> {
         if let Some(url) = &self.store {

@@ -17,6 +17,9 @@ use crate::{duration, nested, waiting};
 /// How long is allowed for giving back what an acquisition that failed may have left.
 const CLOSING: Duration = Duration::from_secs(2);
 
+/// How long is allowed for finding out who holds what was not acquired: it is only told.
+const TELLING: Duration = Duration::from_secs(1);
+
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Taking {
     #[command(flatten)]
@@ -78,9 +81,8 @@ impl Taking {
     pub(crate) async fn connect(&self, signals: &mut Signals) -> Result<Client, Failure> {
         let builder = Client::builder();
         let builder = if let Some(lease) = self.lease { builder.lease(lease) } else { builder };
-        let url = self.store.find()?.url;
         tokio::select! {
-            connected = builder.connect(&url) => Ok(connected?),
+            connected = self.store.connect(builder) => connected,
             signal = signals.end(|| {}) => Err(Failure::signalled(signal)),
         }
     }
@@ -115,10 +117,16 @@ impl Taking {
         }
         let taking = self.claimed(client, name, began);
         let taken = if self.waits() { waiting::shown(client, name, began.into(), taking).await } else { taking.await };
-        taken?.ok_or_else(|| Failure {
-            code: self.conflict_exit_code,
-            message: Some(format!("{name:?} is held by others; wait longer, or try again later")),
-        })
+        match taken? {
+            Some(taken) => Ok(taken),
+            None => Err(self.not_acquired(client, name).await),
+        }
+    }
+
+    async fn not_acquired(&self, client: &Client, name: &str) -> Failure {
+        let found = timeout(TELLING, client.inspect(name)).await.ok().and_then(Result::ok).flatten();
+        let held = found.as_ref().and_then(waiting::held).unwrap_or_else(|| "held by others".to_owned());
+        Failure { code: self.conflict_exit_code, message: Some(format!("{name:?} is {held}; wait longer, or try again later")) }
     }
 
     fn waits(&self) -> bool {

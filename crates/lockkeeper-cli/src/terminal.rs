@@ -1,6 +1,6 @@
 //! What can be drawn on the terminal, if there is one.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, stdout};
 use std::os::fd::AsFd;
 
 /// Whether lines can be redrawn there.
@@ -17,6 +17,11 @@ pub(crate) fn has_colour(stream: &impl IsTerminal) -> bool {
 pub(crate) fn size(stream: impl AsFd) -> (usize, usize) {
     let known = rustix::termios::tcgetwinsize(stream).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
     known.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()))
+}
+
+/// How wide what is printed may be: what is no terminal takes any width.
+pub(crate) fn room() -> Option<usize> {
+    stdout().is_terminal().then(|| size(stdout()).0)
 }
 
 /// At most `width` characters, the last of which tells that there are more.

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use lockkeeper::backend::{Claim, Holder, Kind, Snapshot};
 use serde::Serialize;
 
+use crate::table::{self, Yielding};
 use crate::terminal::plain;
 
 #[derive(Args, Clone, Copy, Debug)]
@@ -140,17 +141,16 @@ pub(crate) fn ago(time: Duration) -> String {
 
 const HEAD: [&str; 7] = ["NAME", "KIND", "OWNER", "HOST AND PID", "HELD FOR", "LEASE LEFT", "WAITERS"];
 
-/// What is said where there is nothing to show.
-pub(crate) fn nothing(pattern: &str, store: impl std::fmt::Display) -> String {
-    if pattern == "*" {
-        format!("nothing is held at {store}")
-    } else {
-        format!("nothing that matches {pattern:?} is held at {store}")
-    }
-}
+/// The columns that are shortened where there is little room: the owner first, whom host and process tell better.
+const YIELDING: [Yielding; 4] = [
+    Yielding { column: 2, least: 5 },
+    Yielding { column: 3, least: 10 },
+    Yielding { column: 1, least: 17 },
+    Yielding { column: 0, least: 8 },
+];
 
-/// The table of what is held, a row per holder.
-pub(crate) fn table(found: &[Snapshot]) -> Vec<String> {
+/// The table of what is held, a row per holder, no wider than the room where it can be.
+pub(crate) fn table(found: &[Snapshot], room: Option<usize>) -> Vec<String> {
     let unknown = || "-".to_owned();
     let mut rows = vec![HEAD.map(str::to_owned)];
     for found in found {
@@ -173,18 +173,7 @@ pub(crate) fn table(found: &[Snapshot]) -> Vec<String> {
             rows.push([name, kind, plain(&holder.owner), host, held, left, waiters]);
         }
     }
-    aligned(&rows)
-}
-
-/// Columns as wide as their widest cell.
-pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
-    let widths: [usize; N] =
-        std::array::from_fn(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default());
-    let line = |row: &[String; N]| {
-        let cells: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        cells.join("  ").trim_end().to_owned()
-    };
-    rows.iter().map(line).collect()
+    table::fitted(&rows, &YIELDING, room)
 }
 
 #[cfg(test)]
@@ -198,11 +187,5 @@ mod tests {
         {
             assert_eq!(ago(Duration::from_millis(millis)), expected);
         }
-    }
-
-    #[test]
-    fn columns_stand_under_each_other() {
-        let rows = [["A", "B"], ["long", "x"]].map(|row| row.map(str::to_owned));
-        assert_eq!(aligned(&rows), ["A     B", "long  x"]);
     }
 }

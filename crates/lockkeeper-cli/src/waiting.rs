@@ -73,16 +73,23 @@ pub(crate) fn erase() {
     }
 }
 
+/// By whom, and since when; `None` if nobody is known to hold it.
+pub(crate) fn held(found: &Snapshot) -> Option<String> {
+    let holder = found.holders.first()?;
+    let mut text = format!("held by {}", who(holder));
+    if let Some(held) = holder.held_for {
+        text.push_str(&format!(" for {}", ago(held)));
+    }
+    if found.holders.len() > 1 {
+        text.push_str(&format!(" and {} more", found.holders.len() - 1));
+    }
+    Some(text)
+}
+
 fn describe(name: &str, found: &Snapshot, client: &Client, waited: Duration) -> String {
     let mut text = format!("waiting {} for {:?}", ago(waited), terminal::plain(name));
-    if let Some(holder) = found.holders.first() {
-        text.push_str(&format!(": held by {}", who(holder)));
-        if let Some(held) = holder.held_for {
-            text.push_str(&format!(" for {}", ago(held)));
-        }
-        if found.holders.len() > 1 {
-            text.push_str(&format!(" and {} more", found.holders.len() - 1));
-        }
+    if let Some(held) = held(found) {
+        text.push_str(&format!(": {held}"));
     }
     let mine = client.id().to_string();
     if let Some(place) = found.queue.iter().position(|waiting| waiting.owner.starts_with(&mine)) {

@@ -3,37 +3,85 @@
 use clap::Args;
 use lockkeeper::Client;
 use lockkeeper::backend::{Finding, Verdict};
+use serde::Serialize;
 
-use super::print;
+use super::{json, print};
 use crate::exit::{Code, Failure};
-use crate::store::StoreOption;
-use crate::view::aligned;
+use crate::store::{StoreOption, is_private};
+use crate::table::aligned;
+use crate::view::{Output, OutputOption};
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     store: StoreOption,
+
+    #[command(flatten)]
+    output: OutputOption,
+}
+
+/// What was found, as JSON.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    store: &'a str,
+    named_by: &'a str,
+    safe: bool,
+    findings: Vec<Found<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Found<'a> {
+    about: &'a str,
+    verdict: Mark,
+    says: &'a str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Mark {
+    Ok,
+    Note,
+    Bad,
+}
+
+impl Mark {
+    const fn shown(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Bad => "BAD",
+        }
+    }
+}
+
+/// What a finding means to us. That a store is seen by one process only is a note to a program; every lockkeeper is a process.
+fn mark(finding: &Finding, private: bool) -> Mark {
+    match finding.verdict {
+        Verdict::Unfit(_) => Mark::Bad,
+        Verdict::Doubtful if private && finding.about == "reach" => Mark::Bad,
+        Verdict::Doubtful => Mark::Note,
+        Verdict::Fine => Mark::Ok,
+    }
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     let chosen = arguments.store.find()?;
     let (url, found) = Client::examine(&chosen.url).await?;
-    // Between processes it excludes nobody, and each lockkeeper is a process.
-    let private = url.starts_with("memory:");
-    let is_bad = |finding: &Finding| private || matches!(finding.verdict, Verdict::Unfit(_));
-    let row = |mark: &str, about: &str, says: &str| [mark, about, says].map(str::to_owned);
-    let mut rows = vec![row("ok", "store", &url), row("ok", "named by", &chosen.by)];
-    rows.extend(found.iter().map(|finding| {
-        let mark = match finding.verdict {
-            _ if is_bad(finding) => "BAD",
-            Verdict::Doubtful => "note",
-            Verdict::Fine | Verdict::Unfit(_) => "ok",
-        };
-        row(mark, finding.about, &finding.says)
-    }));
-    print(aligned(&rows))?;
-    if found.iter().any(is_bad) {
-        return Err(Failure::new(Code::Unavailable, "locks are not safe there; see what is marked BAD"));
-    }
-    Ok(0)
+    let private = is_private(&url);
+    let found = found.iter().map(|finding| Found { about: finding.about, verdict: mark(finding, private), says: &finding.says });
+    let findings: Vec<_> = found.collect();
+    let safe = findings.iter().all(|found| found.verdict != Mark::Bad);
+    let report = Report { store: &url, named_by: &chosen.by, safe, findings };
+    match arguments.output.output {
+        Output::Json => print([json(&report)?])?,
+        Output::Table => print(table(&report))?,
+    };
+    if safe { Ok(0) } else { Err(Failure::new(Code::Unavailable, "locks are not safe there; see what is marked BAD")) }
+}
+
+fn table(report: &Report<'_>) -> Vec<String> {
+    let row = |mark: Mark, about: &str, says: &str| [mark.shown(), about, says].map(str::to_owned);
+    let mut rows = vec![row(Mark::Ok, "store", report.store), row(Mark::Ok, "named by", report.named_by)];
+    rows.extend(report.findings.iter().map(|found| row(found.verdict, found.about, found.says)));
+    aligned(&rows)
 }

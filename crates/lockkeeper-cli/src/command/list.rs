@@ -4,7 +4,9 @@ use clap::Args;
 
 use super::{connect, json, print};
 use crate::exit::{Failure, say};
+use crate::selection::Selection;
 use crate::store::StoreOption;
+use crate::terminal;
 use crate::view::{self, Output, OutputOption, Seen};
 
 #[derive(Args, Debug)]
@@ -15,20 +17,19 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     output: OutputOption,
 
-    /// Only names that match: * is any text, ? any character
-    #[arg(default_value = "*", hide_default_value = true)]
-    pattern: String,
+    #[command(flatten)]
+    selection: Selection,
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     let client = connect(&arguments.store).await?;
-    let found = client.list(&arguments.pattern).await?;
+    let selected = arguments.selection.of(&client).await?;
     match arguments.output.output {
-        Output::Json => print([json(&found.iter().map(Seen::from).collect::<Vec<_>>())?]),
-        Output::Table if found.is_empty() => {
-            say(&view::nothing(&arguments.pattern, client.url()));
+        Output::Json => print([json(&selected.found.iter().map(Seen::from).collect::<Vec<_>>())?]),
+        Output::Table if selected.found.is_empty() => {
+            say(&arguments.selection.nothing(&selected, &client));
             Ok(0)
         }
-        Output::Table => print(view::table(&found)),
+        Output::Table => print(view::table(&selected.found, terminal::room())),
     }
 }

@@ -1,10 +1,16 @@
 //! `lockkeeper man`: the manual page, or that of a verb.
 
-use clap::Args;
+use clap::builder::Resettable;
+use clap::{Args, Command};
 use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
 
 use super::{help, internal, print};
-use crate::exit::Failure;
+use crate::args::ENVIRONMENT;
+use crate::exit::{Code, Failure, of_run, of_verb};
+
+/// How the titles of sections begin that explain variables.
+const ENVIRONMENT_TITLE: &str = "Environment";
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -13,7 +19,74 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
+    let verb = help::find(&arguments.verb)?;
     let mut text = Vec::new();
-    Man::new(help::find(&arguments.verb)?).render(&mut text).map_err(|error| internal("the page cannot be written", &error))?;
+    // What stands below the options in help has sections of its own in a page.
+    Man::new(verb.clone().after_help(Resettable::Reset).after_long_help(Resettable::Reset))
+        .source(concat!("lockkeeper ", env!("CARGO_PKG_VERSION")))
+        .manual("Locks for the shell")
+        .render(&mut text)
+        .and_then(|()| sections(&verb, arguments.verb.first().map(String::as_str)).to_writer(&mut text))
+        .map_err(|error| internal("the page cannot be written", &error))?;
     print([String::from_utf8_lossy(&text).trim_end()])
+}
+
+/// What follows the options: exit status and environment, and what help says after them.
+fn sections(verb: &Command, name: Option<&str>) -> Roff {
+    let mut page = Roff::new();
+    let uses_store = verb.get_arguments().any(|argument| argument.get_id() == "store" && !argument.is_hide_set());
+    page.control("SH", ["EXIT STATUS"]);
+    for (code, meaning) in statuses(name, uses_store) {
+        item(&mut page, &code, meaning);
+    }
+    let help = verb.get_after_long_help().or_else(|| verb.get_after_help()).map(ToString::to_string).unwrap_or_default();
+    let mut parts: Vec<_> = help.split("\n\n").filter(|part| !part.is_empty() && *part != ENVIRONMENT).collect();
+    if uses_store {
+        parts.insert(0, ENVIRONMENT);
+    }
+    // The order of manual pages.
+    parts.sort_by_key(|part| !part.starts_with(ENVIRONMENT_TITLE));
+    for part in parts {
+        section(&mut page, part);
+    }
+    page
+}
+
+fn statuses(verb: Option<&str>, uses_store: bool) -> Vec<(String, &'static str)> {
+    match verb {
+        None | Some("run") => of_run(),
+        Some("hold") => of_verb(|code| code as u8 <= Code::Lost as u8),
+        Some(_) if uses_store => of_verb(|code| (code as u8) < Code::Lost as u8),
+        Some(_) => of_verb(|code| matches!(code, Code::Usage | Code::Internal)),
+    }
+}
+
+/// A paragraph with a title becomes a section: of examples, which nothing may fill, or of terms. One without tells where to read on.
+fn section(page: &mut Roff, part: &str) {
+    let mut lines = part.lines();
+    let Some(title) = lines.next().and_then(|first| first.strip_suffix(':')) else {
+        page.control("SH", ["SEE ALSO"]).text([roman(part.replace('\n', " "))]);
+        return;
+    };
+    page.control("SH", [title.to_uppercase().as_str()]);
+    for line in lines {
+        let (term, says) = line.trim().split_once("   ").map_or((line.trim(), ""), |(term, says)| (term, says.trim()));
+        if title.starts_with(ENVIRONMENT_TITLE) {
+            item(page, term, says);
+        } else {
+            example(page, term, says);
+        }
+    }
+}
+
+fn item(page: &mut Roff, term: &str, says: &str) {
+    page.control("TP", []).text([bold(term)]).text([roman(says)]);
+}
+
+/// The command as it is typed, and below it what it does.
+fn example(page: &mut Roff, command: &str, says: &str) {
+    page.control("PP", []).control("nf", []).text([roman(command)]).control("fi", []);
+    if !says.is_empty() {
+        page.control("RS", ["4"]).text([roman(says)]).control("RE", []);
+    }
 }

@@ -57,7 +57,7 @@ fn internal(what: &str, error: &io::Error) -> Failure {
 }
 
 async fn connect(store: &StoreOption) -> Result<Client, Failure> {
-    Ok(Client::connect(&store.find()?.url).await?)
+    store.connect(Client::builder()).await
 }
 
 /// Prints lines; a reader that went away has seen enough.

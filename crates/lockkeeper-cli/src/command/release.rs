@@ -8,7 +8,7 @@ use lockkeeper::backend::Holder;
 
 use super::{connect, print};
 use crate::args;
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, say};
 use crate::store::StoreOption;
 use crate::terminal::plain;
 use crate::view::{claim, who};
@@ -44,7 +44,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     if forced.from.is_empty() {
         return Err(nobody());
     }
-    print(forced.from.iter().map(|holder| format!("took {:?} from {}", plain(&name), described(holder))))
+    print(forced.from.iter().map(|holder| format!("took {:?} from {}", plain(&name), described(holder))))?;
+    say(
+        "whoever had it learns of it at the next renewal, within about a third of the lease (10 s if none was given), and may be at work until then",
+    );
+    Ok(0)
 }
 
 fn described(holder: &Holder) -> String {

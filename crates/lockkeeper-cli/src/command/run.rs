@@ -39,7 +39,7 @@ Examples:
   lockkeeper run --at-least 1m -n nightly -- ./report.sh           once, on hosts whose clocks differ by less than that
   lockkeeper run report -- sh -c 'psql -v token=$LOCKKEEPER_TOKEN -f report.sql'
 
-The command's environment:
+Environment of the command:
   LOCKKEEPER_NAME    the name of the lock
   LOCKKEEPER_TOKEN   the fencing token: a number larger than that of every earlier holder (permits have none)
   LOCKKEEPER_OWNER   under which owner the store knows this hold

@@ -9,8 +9,9 @@ use super::{connect, json, print};
 use crate::args;
 use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
-use crate::terminal::plain;
-use crate::view::{self, Output, OutputOption, Seen, ago, aligned};
+use crate::table::{Yielding, fitted};
+use crate::terminal::{plain, room};
+use crate::view::{self, Output, OutputOption, Seen, ago};
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -40,11 +41,19 @@ pub(crate) async fn show(arguments: Arguments, kind: Option<Kind>) -> Result<u8,
     }
     match arguments.output.output {
         Output::Json => print([json(&Seen::from(&found))?]),
-        Output::Table => print(whole(&found)),
+        Output::Table => print(whole(&found, room())),
     }
 }
 
-fn whole(found: &Snapshot) -> Vec<String> {
+/// The columns of holders and of the queue that are shortened where there is little room: the owner first.
+const HOLDERS: [Yielding; 3] =
+    [Yielding { column: 2, least: 5 }, Yielding { column: 4, least: 4 }, Yielding { column: 3, least: 10 }];
+const QUEUE: [Yielding; 1] = [Yielding { column: 2, least: 5 }];
+
+const INDENT: &str = "  ";
+
+fn whole(found: &Snapshot, room: Option<usize>) -> Vec<String> {
+    let room = room.map(|room| room.saturating_sub(INDENT.len()));
     let unknown = || "-".to_owned();
     let mut lines = vec![format!("{}  {}", plain(found.name.as_str()), view::kind(found.kind))];
     match (found.kind, found.value, found.total) {
@@ -69,7 +78,7 @@ fn whole(found: &Snapshot) -> Vec<String> {
                 left,
             ]
         }));
-        lines.extend(aligned(&rows).into_iter().map(|line| format!("  {line}")));
+        lines.extend(fitted(&rows, &HOLDERS, room).into_iter().map(|line| format!("{INDENT}{line}")));
     }
     if !found.queue.is_empty() {
         lines.push("queue, first come first:".to_owned());
@@ -78,7 +87,7 @@ fn whole(found: &Snapshot) -> Vec<String> {
             let kept = waiting.place_left.map_or_else(unknown, ago);
             [(place + 1).to_string(), view::claim(waiting.claim), plain(&waiting.owner), kept]
         }));
-        lines.extend(aligned(&rows).into_iter().map(|line| format!("  {line}")));
+        lines.extend(fitted(&rows, &QUEUE, room).into_iter().map(|line| format!("{INDENT}{line}")));
     }
     lines
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use lockkeeper::Client;
-use lockkeeper::backend::Snapshot;
 use serde::Serialize;
 use tokio::time::sleep;
 
 use super::{connect, json, print};
 use crate::duration;
 use crate::exit::{Code, Failure, say};
+use crate::selection::{Selected, Selection};
 use crate::store::StoreOption;
 use crate::terminal;
 use crate::view::{self, Output, OutputOption, Seen};
@@ -29,9 +29,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s", allow_negative_numbers = true)]
     every: Duration,
 
-    /// Only names that match: * is any text, ? any character
-    #[arg(default_value = "*", hide_default_value = true)]
-    pattern: String,
+    #[command(flatten)]
+    selection: Selection,
 }
 
 /// A line on stdout.
@@ -58,10 +57,10 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
 }
 
 /// What is held now. A store that does not answer for a while is told and asked again.
-async fn look(client: &Client, arguments: &Arguments) -> Vec<Snapshot> {
+async fn look(client: &Client, arguments: &Arguments) -> Selected {
     let mut told = false;
     loop {
-        match client.list(&arguments.pattern).await {
+        match arguments.selection.of(client).await {
             Ok(found) => return found,
             Err(error) if !std::mem::replace(&mut told, true) => say(&format!("{error}; looking again")),
             Err(_) => {}
@@ -73,7 +72,7 @@ async fn look(client: &Client, arguments: &Arguments) -> Vec<Snapshot> {
 async fn changes(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
     let mut known: BTreeMap<String, Seen> = BTreeMap::new();
     loop {
-        let found: Vec<Seen> = look(client, arguments).await.iter().map(Seen::from).collect();
+        let found: Vec<Seen> = look(client, arguments).await.found.iter().map(Seen::from).collect();
         let mut lines = Vec::new();
         let gone: Vec<String> = known.keys().filter(|name| found.iter().all(|seen| seen.name != **name)).cloned().collect();
         for seen in gone.iter().filter_map(|name| known.remove(name)) {
@@ -95,10 +94,10 @@ async fn changes(client: &Client, arguments: &Arguments) -> Result<u8, Failure> 
 async fn append(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
     let mut before = None;
     loop {
-        let found = look(client, arguments).await;
+        let found = look(client, arguments).await.found;
         let now: Vec<Seen> = found.iter().map(|found| Seen::from(found).timeless()).collect();
         if before.as_ref() != Some(&now) {
-            if !write(&view::table(&found))? {
+            if !write(&view::table(&found, terminal::room()))? {
                 return Ok(0);
             }
             before = Some(now);
@@ -111,10 +110,13 @@ async fn append(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
 async fn redraw(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
     let mut drawn = 0;
     loop {
-        let found = look(client, arguments).await;
+        let selected = look(client, arguments).await;
         let (columns, rows) = terminal::size(stdout());
-        let mut lines =
-            if found.is_empty() { vec![view::nothing(&arguments.pattern, client.url())] } else { view::table(&found) };
+        let mut lines = if selected.found.is_empty() {
+            vec![arguments.selection.nothing(&selected, client)]
+        } else {
+            view::table(&selected.found, Some(columns))
+        };
         let room = rows.saturating_sub(1).max(1);
         if lines.len() > room {
             let hidden = lines.len() - room + 1;

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::stores::fresh;
 use crate::util::{assert_refused, end, run};
 
 /// A directory that goes with the test.
@@ -53,7 +54,7 @@ fn the_config_file_names_the_store() {
     assert_refused(command, 64, "eta:");
     // What is nearer wins.
     assert_refused(run(["job", "true"]).env("LOCKKEEPER_STORE", "near://h").env("LOCKKEEPER_CONFIG", &file), 64, "near:");
-    assert_eq!(end(configured(&["-S", "memory:", "job", "true"]).env("LOCKKEEPER_CONFIG", &file)).code, Some(0));
+    assert_eq!(end(configured(&["-S", &fresh(), "job", "true"]).env("LOCKKEEPER_CONFIG", &file)).code, Some(0));
 }
 
 #[test]

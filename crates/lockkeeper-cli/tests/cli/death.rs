@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::blocking::Client;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::stores::{on_each_store, on_sqlite};
+use crate::stores::{fresh, on_each_store, on_sqlite};
 use crate::util::{end, is_running, run, until};
 
 /// A runner of a script, and the pids that the script told: its own, and that of a child of it.
@@ -35,7 +35,7 @@ fn running(url: &str, options: &[&str]) -> Running {
 
 #[test]
 fn a_killed_runner_leaves_nothing_running() {
-    let mut running = running("memory:", &[]);
+    let mut running = running(&fresh(), &[]);
     running.runner.kill().expect("it runs");
     running.runner.wait().expect("it is killed");
     until("the command is gone", || !is_running(running.shell));

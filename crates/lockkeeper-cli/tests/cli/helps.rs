@@ -34,6 +34,43 @@ fn every_verb_has_help_and_a_page() {
 }
 
 #[test]
+fn the_first_help_names_the_store_option_and_its_variable() {
+    let help = end(&mut lockkeeper(["--help"])).stdout;
+    assert!(help.contains("-S, --store <URL>") && help.contains("LOCKKEEPER_STORE"), "{help}");
+    // What needs no store does not speak of it, but takes it.
+    assert!(!end(&mut lockkeeper(["man", "--help"])).stdout.contains("--store"));
+    assert_eq!(end(&mut lockkeeper(["-S", "sqlite:", "help", "exit-codes"])).code, Some(0));
+}
+
+/// The lines of a section of a page.
+fn section<'a>(page: &'a str, title: &str) -> Vec<&'a str> {
+    let heading = |line: &&str| line.strip_prefix(".SH ").is_some_and(|of| of.trim_matches('"') == title);
+    let lines: Vec<_> =
+        page.lines().skip_while(|line| !heading(line)).skip(1).take_while(|line| !line.starts_with(".SH")).collect();
+    assert!(!lines.is_empty(), "no {title} in {page}");
+    lines
+}
+
+#[test]
+fn pages_have_the_usual_sections_and_examples_as_they_are_typed() {
+    for (verb, statuses) in
+        [(&[][..], 10), (&["run"], 10), (&["hold"], 6), (&["list"], 5), (&["latch", "wait"], 5), (&["man"], 3)]
+    {
+        let page = end(&mut lockkeeper(["man"].iter().chain(verb))).stdout;
+        assert!(!page.contains("EXTRA"), "{verb:?}: {page}");
+        assert_eq!(section(&page, "EXIT STATUS").iter().filter(|line| **line == ".TP").count(), statuses, "{verb:?}: {page}");
+        if statuses > 3 {
+            assert!(section(&page, "ENVIRONMENT").iter().any(|line| line.contains("LOCKKEEPER_STORE")), "{verb:?}: {page}");
+        }
+    }
+    let page = end(&mut lockkeeper(["man", "run"])).stdout;
+    let examples = section(&page, "EXAMPLES");
+    let typed = examples.iter().position(|line| line.contains("only one of us at a time")).expect("the first example");
+    assert_eq!((examples[typed - 1], examples[typed + 1]), (".nf", ".fi"), "{page}");
+    assert!(section(&page, "ENVIRONMENT OF THE COMMAND").iter().any(|line| line.contains("LOCKKEEPER_TOKEN")), "{page}");
+}
+
+#[test]
 fn completions_know_the_verbs() {
     for shell in ["bash", "zsh", "fish"] {
         let ended = end(&mut lockkeeper(["completions", shell]));

@@ -11,9 +11,11 @@ mod redis;
 #[allow(dead_code, reason = "the library's tests use more of it")]
 mod server;
 mod stores;
+mod tables;
 mod terminal;
 mod util;
 mod verbs;
+mod words;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
@@ -21,6 +23,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use stores::fresh;
 use util::{assert_refused, end, end_with_input, lockkeeper, run};
 
 #[test]
@@ -118,8 +121,8 @@ fn the_command_learns_name_token_and_owner() {
 #[test]
 fn the_store_comes_from_the_option_then_from_the_environment() {
     assert_refused(run(["job", "true"]).env("LOCKKEEPER_STORE", "etcd://h"), 64, "etcd:");
-    assert_eq!(end(run(["-S", "memory:", "job", "true"]).env("LOCKKEEPER_STORE", "etcd://h")).code, Some(0));
-    assert_eq!(end(run(["-S", "memory:", "job", "true"]).env("LOCKKEEPER_STORE", "")).code, Some(0));
+    assert_eq!(end(run(["-S", &fresh(), "job", "true"]).env("LOCKKEEPER_STORE", "etcd://h")).code, Some(0));
+    assert_eq!(end(run(["-S", &fresh(), "job", "true"]).env("LOCKKEEPER_STORE", "")).code, Some(0));
 }
 
 #[test]
@@ -132,8 +135,9 @@ fn every_way_of_waiting_takes_a_free_lock() {
 
 #[test]
 fn verbose_tells_time_and_token_on_stderr() {
-    let ended = end(&mut run(["-v", "job", "sh", "-c", "echo $LOCKKEEPER_TOKEN"]));
-    assert!(ended.stderr.starts_with("lockkeeper: took \"job\" from memory: after "), "{ended:?}");
+    let store = fresh();
+    let ended = end(&mut run(["-S", &store, "-v", "job", "sh", "-c", "echo $LOCKKEEPER_TOKEN"]));
+    assert!(ended.stderr.starts_with(&format!("lockkeeper: took \"job\" from {store} after ")), "{ended:?}");
     assert!(ended.stderr.ends_with(&format!(" s, token {}", ended.stdout)), "{ended:?}");
 }
 
@@ -141,7 +145,7 @@ fn verbose_tells_time_and_token_on_stderr() {
 /// shell does that for what it starts with `&`), and the runner would heed that: so they are set back first.
 fn started(script: &str) -> (Child, BufReader<std::process::ChildStdout>, String) {
     let mut runner = std::process::Command::new("env")
-        .args(["--default-signal", env!("CARGO_BIN_EXE_lockkeeper"), "run", "-S", "memory:", "job", "sh", "-c", script])
+        .args(["--default-signal", env!("CARGO_BIN_EXE_lockkeeper"), "run", "-S", &fresh(), "job", "sh", "-c", script])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -190,7 +194,7 @@ fn a_signal_that_kills_the_command_becomes_the_status() {
 #[test]
 fn a_signal_that_was_ignored_from_the_start_stays_ignored() {
     let binary = env!("CARGO_BIN_EXE_lockkeeper");
-    let script = format!("trap '' HUP; exec {binary} run -S memory: job sh -c 'kill -HUP $PPID; kill -HUP $$; exit 4'");
+    let script = format!("trap '' HUP; exec {binary} run -S {} job sh -c 'kill -HUP $PPID; kill -HUP $$; exit 4'", fresh());
     let ended = end(std::process::Command::new("sh").args(["-c", &script]).stdin(Stdio::null()));
     assert_eq!(ended.code, Some(4), "{ended:?}");
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::util::until;
 
@@ -19,14 +20,21 @@ pub(crate) struct Pty {
 }
 
 impl Pty {
-    /// Starts `command` as the leader of a session on a new terminal.
+    /// Starts `command` as the leader of a session on a new terminal, which does not tell its size.
     pub(crate) fn start(command: &Command) -> Self {
+        Self::start_with(command, 0)
+    }
+
+    /// The same on a terminal of so many columns.
+    pub(crate) fn start_with(command: &Command, columns: u16) -> Self {
         let outer = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a pseudo-terminal");
         grantpt(&outer).expect("a pseudo-terminal");
         unlockpt(&outer).expect("a pseudo-terminal");
         let name = ptsname(&outer, Vec::new()).expect("a name");
         let name = std::ffi::OsStr::from_bytes(name.as_bytes());
         let inner: File = open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()).expect("a terminal").into();
+        let rows = if columns > 0 { 24 } else { 0 };
+        tcsetwinsize(&inner, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).expect("a terminal");
         let side = || Stdio::from(inner.try_clone().expect("a descriptor"));
         // A program of the system that makes it the controlling terminal: that has to happen between fork and exec.
         let mut session = Command::new("setsid");

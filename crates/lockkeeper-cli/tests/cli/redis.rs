@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::server::{Flavour, Server};
 use crate::stores::on_each_store;
-use crate::util::{assert_refused, end, run};
+use crate::util::{assert_refused, end, lockkeeper, run};
 
 /// A server and the URL of a fresh database there. `None`: skipped, and said so.
 pub(crate) fn store(test: &str) -> Option<(Arc<Server>, String)> {
@@ -59,12 +59,21 @@ fn an_unreachable_store_is_69() {
 }
 
 #[test]
+fn a_database_that_the_server_has_not_is_a_wrong_url() {
+    let Some((server, _)) = store("a_database_that_the_server_has_not_is_a_wrong_url") else { return };
+    let url = server.url(4_000_000);
+    assert_refused(&mut run(["-S", &url, "job", "true"]), 64, &format!("{url}: the server has no such database"));
+    let told = end(&mut lockkeeper(["doctor", "-S", &url]));
+    assert!(told.code == Some(69) && told.stdout.contains("has no such database"), "{told:?}");
+}
+
+#[test]
 fn processes_exclude_each_other() {
     on_each_store("processes_exclude_each_other", |url| {
         // Runs until its input ends.
         let mut holder = running(url, &[], "echo running; cat");
-        assert_refused(&mut run(["-S", url, "-n", "job", "true"]), 1, "held by others");
-        assert_refused(&mut run(["-S", url, "-w", "0.2", "-E", "42", "job", "true"]), 42, "held by others");
+        assert_refused(&mut run(["-S", url, "-n", "job", "true"]), 1, "is held by ");
+        assert_refused(&mut run(["-S", url, "-w", "0.2", "-E", "42", "job", "true"]), 42, "is held by ");
         drop(holder.stdin.take());
         assert_eq!(holder.wait().expect("it ends").code(), Some(0));
         assert_eq!(end(&mut run(["-S", url, "-n", "job", "echo", "mine"])).stdout, "mine\n");

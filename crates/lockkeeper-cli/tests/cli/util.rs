@@ -9,7 +9,9 @@ use std::sync::Once;
 
 use rustix::process::Pid;
 
-/// `lockkeeper run` in an environment that says nothing about locks.
+use crate::stores::fresh;
+
+/// `lockkeeper run`, the same way.
 pub(crate) fn run<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
     let mut command = lockkeeper(["run"]);
     command.args(words);
@@ -30,10 +32,11 @@ fn limit_the_time() {
     });
 }
 
+/// `lockkeeper`, with a store that nobody else uses.
 pub(crate) fn lockkeeper<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Command {
     limit_the_time();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-    command.args(words).stdin(Stdio::null()).env("LOCKKEEPER_STORE", "memory:");
+    command.args(words).stdin(Stdio::null()).env("LOCKKEEPER_STORE", fresh());
     for variable in ["LOCKKEEPER_NAME", "LOCKKEEPER_TOKEN", "LOCKKEEPER_OWNER", "LOCKKEEPER_AROUND", "NO_COLOR"] {
         command.env_remove(variable);
     }

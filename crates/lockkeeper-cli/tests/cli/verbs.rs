@@ -28,7 +28,7 @@ fn hold_prints_a_line_and_holds_until_stdin_ends_or_a_signal_comes() {
             let (mut holder, line) = holding(url, &["job"]);
             assert!(line.starts_with("{\"name\":\"job\",\"kind\":\"mutex\",\"holds\":\"all\",\"owner\":\""), "{line}");
             assert!(line.contains("\"token\":1"), "{line}");
-            assert_refused(&mut run(["-S", url, "-n", "job", "true"]), 1, "held by others");
+            assert_refused(&mut run(["-S", url, "-n", "job", "true"]), 1, "is held by ");
             match signal {
                 None => drop(holder.stdin.take()),
                 Some(signal) => kill_process(Pid::from_child(&holder), signal).expect("it runs"),
@@ -55,6 +55,7 @@ fn a_hold_that_is_taken_away_ends_with_79() {
         assert_refused(&mut lockkeeper(["release", "-S", url, "job"]), 64, "--yes");
         let ended = end(&mut lockkeeper(["release", "-S", url, "--yes", "job"]));
         assert!(ended.code == Some(0) && ended.stdout.contains(&format!("pid {}", holder.id())), "{ended:?}");
+        assert!(ended.stderr.contains("at the next renewal, within about a third of the lease"), "{ended:?}");
         assert_refused(&mut lockkeeper(["release", "-S", url, "--yes", "job"]), 1, "nobody holds");
         let output = holder.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(79), "{output:?}");
@@ -66,7 +67,7 @@ fn shared_and_exclusive_are_the_sides_of_one_lock() {
     on_each_store("shared_and_exclusive_are_the_sides_of_one_lock", |url| {
         let (one, _) = holding(url, &["-s", "job"]);
         let (two, _) = holding(url, &["-s", "job"]);
-        assert_refused(&mut run(["-S", url, "-x", "-n", "job", "true"]), 1, "held by others");
+        assert_refused(&mut run(["-S", url, "-x", "-n", "job", "true"]), 1, "is held by ");
         assert_refused(&mut run(["-S", url, "-n", "job", "true"]), 64, "is in use as a read-write lock");
         for holder in [one, two] {
             holder.wait_with_output().expect("its stdin ends");
@@ -79,7 +80,7 @@ fn shared_and_exclusive_are_the_sides_of_one_lock() {
 fn permits_are_counted_and_another_size_is_refused() {
     on_each_store("permits_are_counted_and_another_size_is_refused", |url| {
         let (holder, _) = holding(url, &["--permits", "3", "--take", "2", "job"]);
-        assert_refused(&mut run(["-S", url, "-n", "--permits", "3", "--take", "2", "job", "true"]), 1, "held by others");
+        assert_refused(&mut run(["-S", url, "-n", "--permits", "3", "--take", "2", "job", "true"]), 1, "is held by ");
         assert_eq!(end(&mut run(["-S", url, "-n", "--permits", "3", "job", "true"])).code, Some(0));
         assert_refused(&mut run(["-S", url, "-n", "--permits", "4", "job", "true"]), 64, "3");
         let shown = end(&mut lockkeeper(["semaphore", "show", "-S", url, "job"]));
@@ -167,23 +168,38 @@ fn watch_tells_changes_as_lines() {
 
 #[test]
 fn doctor_is_content_with_a_good_server_only() {
-    let Some((server, url)) = store("doctor_is_content_with_a_good_server_only") else { return };
-    let url = url.as_str();
+    let Some((_server, server_url)) = store("doctor_is_content_with_a_good_server_only") else { return };
+    let url = server_url.as_str();
     let good = end(&mut lockkeeper(["doctor", "-S", url]));
     assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""), "{good:?}");
     for about in ["store", "named by  -S", "version", "role", "eviction", "rights", "clock"] {
         assert!(good.stdout.contains(&format!("ok  {about}")), "{about}: {}", good.stdout);
     }
-    drop(server);
     let evicting = crate::server::Server::start_with(crate::server::Flavour::Redis, &["--maxmemory-policy", "allkeys-lru"]);
     let bad = end(&mut lockkeeper(["doctor", "-S", &evicting.url(0)]));
     assert_eq!(bad.code, Some(69), "{bad:?}");
     assert!(bad.stdout.contains("BAD  eviction") && bad.stdout.contains("set noeviction"), "{bad:?}");
     assert!(bad.stdout.contains("ok   rights"), "the rest is told too: {bad:?}");
+    for (url, code) in [(server_url.as_str(), 0), (evicting.url(0).as_str(), 69)] {
+        let told = end(&mut lockkeeper(["doctor", "-S", url, "-o", "json"]));
+        assert_eq!(told.code, Some(code), "{told:?}");
+        let told: serde_json::Value = serde_json::from_str(&told.stdout).expect("a line of JSON");
+        assert_eq!((&told["safe"], &told["named_by"]), (&(code == 0).into(), &"-S".into()), "{told}");
+        let findings = told["findings"].as_array().expect("findings");
+        let eviction = findings.iter().find(|found| found["about"] == "eviction").expect("it was looked at");
+        assert_eq!(eviction["verdict"], if code == 0 { "ok" } else { "bad" }, "{told}");
+        assert!(
+            eviction["says"].is_string() && told["store"].as_str().is_some_and(|store| store.starts_with("redis://")),
+            "{told}"
+        );
+    }
     let unreachable = end(&mut lockkeeper(["doctor", "-S", "redis://me:secret@127.0.0.1:1"]));
     assert_eq!(unreachable.code, Some(69));
     assert!(unreachable.stdout.contains("BAD") && !unreachable.stdout.contains("secret"), "{unreachable:?}");
-    assert_eq!(end(&mut lockkeeper(["doctor", "-S", "memory:"])).code, Some(69));
+    for private in ["memory:", "memory:mine", "redlock:memory:a,memory:b,memory:c"] {
+        let private = end(&mut lockkeeper(["doctor", "-S", private]));
+        assert!(private.code == Some(69) && private.stdout.contains("BAD  reach"), "{private:?}");
+    }
 }
 
 #[test]
