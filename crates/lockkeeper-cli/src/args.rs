@@ -107,7 +107,12 @@ pub(crate) fn command() -> Command {
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Early> {
     let words: Vec<OsString> = words.into_iter().collect();
     let written = command().try_get_matches_from(&words).and_then(|matches| CommandLine::from_arg_matches(&matches));
-    written.map(|line| line.verb).map_err(|error| early(&error, &verb(&words)))
+    written.map(|line| line.verb).map_err(|error| match early(&error, &verb(&words)) {
+        Early::Refused(failure) => {
+            Early::Refused(Failure { message: failure.message.map(|said| discreet(said, &words)), ..failure })
+        }
+        told => told,
+    })
 }
 
 /// The verb that was written, with the ones below it as far as they exist: their words, each with a space behind it.
@@ -141,6 +146,15 @@ fn early(error: &clap::Error, (verb, below): &(String, Command)) -> Early {
     let complaint = complaint.strip_prefix("error: ").unwrap_or(&complaint);
     let meant = meant(error, below).map(|word| format!("did you mean {word}? ")).unwrap_or_default();
     Early::Refused(Failure::new(Code::Usage, format!("{complaint}; {meant}see lockkeeper {verb}--help")))
+}
+
+/// A complaint without the URLs that were written in the wrong place: a password may be in them.
+fn discreet(said: String, words: &[OsString]) -> String {
+    let written = words
+        .iter()
+        .filter_map(|word| word.to_str())
+        .flat_map(|word| [word, word.split_once('=').map_or("", |(_, value)| value)]);
+    written.filter(|word| word.contains('@') && word.contains(':')).fold(said, |said, word| said.replace(word, "URL"))
 }
 
 /// The verb, option or value that is nearest to one that does not exist.

@@ -71,6 +71,20 @@ fn what_is_mistyped_gets_a_suggestion_and_the_verb_to_read_about() {
 }
 
 #[test]
+fn a_password_in_the_wrong_place_is_not_repeated() {
+    let url = "redis://me:secret=1@127.0.0.1";
+    for words in
+        [&[url, "list"][..], &["semaphore", url], &["list", "-o", url], &["run", &format!("--wait={url}"), "job", "true"]]
+    {
+        let ended = end(&mut lockkeeper(words));
+        assert!(
+            ended.code == Some(64) && ended.stderr.contains("URL") && !ended.stderr.contains("secret"),
+            "{words:?}: {ended:?}"
+        );
+    }
+}
+
+#[test]
 fn whoever_does_not_get_it_is_told_who_has_it() {
     on_each_store("whoever_does_not_get_it_is_told_who_has_it", |url| {
         let client = Client::connect(url).expect("a server");
