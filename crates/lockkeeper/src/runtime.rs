@@ -212,7 +212,7 @@ pub(crate) fn beside<T: Send + 'static>(
 }
 
 /// As [`spawn`], and nothing where there is no executor.
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static) {
     if let Ok(executor) = tokio::runtime::Handle::try_current() {
         executor.spawn(task);
@@ -223,6 +223,13 @@ pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static)
 #[cfg(feature = "sqlite")]
 pub(crate) async fn breathe() {
     tokio::task::coop::consume_budget().await;
+}
+
+/// Lets another process that was woken on this core go first. The kernel wakes on the waker's own core although others are idle, and the waker's
+/// next requests would run before the one that was waited for.
+#[cfg(feature = "sqlite")]
+pub(crate) fn give_way() {
+    std::thread::yield_now();
 }
 
 /// Blocks this thread for so long. Only for threads of our own.

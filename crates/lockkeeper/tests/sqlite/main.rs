@@ -5,6 +5,7 @@ mod callers;
 mod death;
 mod files;
 mod folder;
+mod mail;
 mod processes;
 #[path = "../topology/scoped.rs"]
 mod scoped;

@@ -12,8 +12,9 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig, params};
 use serde::{Deserialize, Serialize};
 
 use super::error;
+use super::letters::Call;
 use super::life::{Instance, LifeId, Lives, Sign};
-use super::notify::{Call, Post};
+use super::notify::{Post, Sent};
 use super::place::Place;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Now, Record, Wake};
@@ -39,6 +40,8 @@ pub(super) struct Book {
     open: Option<(Connection, (u64, u64))>,
     /// The request under way does not wait for others who write.
     hurried: bool,
+    /// Somebody in another process was written to.
+    wrote: bool,
     /// How long the log was after the last commit, in pages.
     log: Arc<AtomicUsize>,
 }
@@ -117,7 +120,7 @@ pub(super) trait Answer {
 
 impl Book {
     pub(super) fn new(ties: Arc<Ties>) -> Self {
-        Self { ties, open: None, hurried: false, log: Arc::default() }
+        Self { ties, open: None, hurried: false, wrote: false, log: Arc::default() }
     }
 
     /// Does `work` without waiting for others who write: then it fails as busy, and nothing was done.
@@ -126,6 +129,11 @@ impl Book {
         let done = work(self);
         self.hurried = false;
         done
+    }
+
+    /// Whether somebody in another process was written to since this was last asked.
+    pub(super) fn has_written(&mut self) -> bool {
+        std::mem::take(&mut self.wrote)
     }
 
     pub(super) fn log_is_long(&self) -> bool {
@@ -211,13 +219,12 @@ impl Book {
     fn deliver(&mut self, name: &Name, mut wake: Waking) {
         // Every round buries at least one of the dead, so it ends; the bound is for file systems that lie.
         for _ in 0..100 {
-            let absent: Vec<Instance> =
-                wake.all.drain(..).filter(|instance| !self.ties.post.send(*instance, name, Call::All)).collect();
+            let absent: Vec<Instance> = wake.all.drain(..).filter(|instance| !self.send(*instance, name, Call::All)).collect();
             if !absent.is_empty() {
                 self.strike(&absent);
             }
             let Some((head, life)) = wake.head.take() else { return };
-            if self.ties.post.send(life.instance, name, Call::Head(head)) || !matches!(self.ties.lives.sign(life), Sign::Dead) {
+            if self.send(life.instance, name, Call::Head(head)) || !matches!(self.ties.lives.sign(life), Sign::Dead) {
                 return;
             }
             // The next in the queue is dead: its turn passes on now, not when its place ends.
@@ -230,6 +237,13 @@ impl Book {
                 }
             }
         }
+    }
+
+    /// Whether there is somebody to hear it.
+    fn send(&mut self, to: Instance, name: &Name, call: Call) -> bool {
+        let sent = self.ties.post.send(to, name, call);
+        self.wrote |= sent == Sent::Away;
+        sent != Sent::Nowhere
     }
 
     /// Nobody reads their mail any more.

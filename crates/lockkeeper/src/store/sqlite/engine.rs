@@ -36,6 +36,14 @@ struct Desk {
     left: AtomicUsize,
 }
 
+/// What came of a request.
+struct Done<T> {
+    answer: Result<T>,
+    /// To somebody in another process, who is awake now.
+    has_written: bool,
+    log_is_long: bool,
+}
+
 impl Desk {
     fn book(&self) -> MutexGuard<'_, Book> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
@@ -49,8 +57,8 @@ impl Desk {
         }
     }
 
-    /// What comes of `work` if it can be done now, and whether the log should be written back.
-    fn at_once<T>(&self, work: impl FnOnce(&mut Book) -> Result<T>) -> Option<(Result<T>, bool)> {
+    /// What comes of `work` if it can be done now.
+    fn at_once<T>(&self, work: impl FnOnce(&mut Book) -> Result<T>) -> Option<Done<T>> {
         if self.left.load(Ordering::SeqCst) > 0 {
             return None;
         }
@@ -61,7 +69,8 @@ impl Desk {
         };
         let answer = book.in_a_hurry(work);
         // Nothing was done: another process writes.
-        if answer.as_ref().is_err_and(error::is_busy) { None } else { Some((answer, book.log_is_long())) }
+        let busy = answer.as_ref().is_err_and(error::is_busy);
+        (!busy).then(|| Done { answer, has_written: book.has_written(), log_is_long: book.log_is_long() })
     }
 }
 
@@ -105,11 +114,16 @@ impl Engine {
         Box::pin(async move {
             // Who asks in a loop and is always answered at once would keep the executor from everybody else.
             runtime::breathe().await;
-            if let Some((answer, log_is_long)) = self.0.desk.at_once(&work) {
-                if log_is_long && let Err(error) = self.send(Book::write_log_back) {
+            if let Some(done) = self.0.desk.at_once(&work) {
+                if done.log_is_long
+                    && let Err(error) = self.send(Book::write_log_back)
+                {
                     tracing::debug!(%error, "the log stays as long as it is");
                 }
-                return answer;
+                if done.has_written {
+                    runtime::give_way();
+                }
+                return done.answer;
             }
             self.leave(work).await
         })

@@ -7,6 +7,7 @@ mod book;
 mod config;
 mod engine;
 mod error;
+mod letters;
 mod life;
 mod look;
 mod notify;
@@ -48,7 +49,7 @@ impl SqliteStore {
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
         let place = Arc::new(Place::open(&config)?);
         let lives = Arc::new(Lives::new(Arc::clone(&place), Instance(runtime.client_id().bits())));
-        let post = Post::new(Arc::clone(&place), Arc::clone(&lives))?;
+        let post = Post::new(Arc::clone(&place), Arc::clone(&lives), runtime.clone())?;
         let boot = runtime.boot()?;
         let engine = Engine::new(Arc::new(Ties { runtime: runtime.clone(), place, lives, post, boot }));
         // In writing: whoever may only read is told now.
@@ -141,7 +142,7 @@ impl Backend for SqliteStore {
         Box::pin(async move {
             let ringer = Ringer::default();
             let Watch { name, owner, .. } = watch;
-            let id = self.engine.ties().post.hang(&self.engine.ties().runtime, &name, owner, ringer.clone())?;
+            let id = self.engine.ties().post.hang(&name, owner, ringer.clone())?;
             // Whoever stands in a queue is known by the row it stands in.
             let enlisted = owner.is_none();
             let listening = Listening { engine: self.engine.clone(), name: name.clone(), id, enlisted };

@@ -1,7 +1,8 @@
 //! Bells between processes: a datagram to those who listen, after the commit, and an eye on those who are in the way.
 //!
-//! One thread per store, started by the first who waits, reads the mail and polls the signs of life of the holders that its waiters wait
-//! for. All of it is a hint: a full mailbox or a stopped thread costs a poll, never a lock.
+//! The mail is read on the executor of whoever waits, so that nothing lies between a letter and the one it wakes. A thread, started when there is
+//! somebody to watch, polls the signs of life of the holders that our waiters wait for; it reads the mail too once that executor has
+//! ended. All of it is a hint: a full mailbox or a stopped thread costs a poll, never a lock.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,13 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
+use super::letters::{Call, Pens};
 use super::life::{Instance, LifeId, Lives, Sign};
 use super::place::Place;
 use crate::backend::Ringer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
-use crate::runtime::Runtime;
+use crate::runtime::{self, Runtime};
 
 /// So many letters at once may mean that a mailbox was full and some were lost: the shortest that the kernel has by default.
 const FULL: usize = 10;
@@ -26,10 +28,7 @@ const FULL: usize = 10;
 /// How many of those in the way of one waiter are watched; the rest is left to polling.
 const EYES: usize = 16;
 
-/// To how many mailboxes the way is kept.
-const PENS: usize = 16;
-
-/// Our mailbox and our bells; its thread ends when this is dropped.
+/// Our mailbox and our bells; whoever reads and watches for it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Post(Arc<Shared>);
 
@@ -37,12 +36,16 @@ pub(super) struct Post(Arc<Shared>);
 struct Shared {
     place: Arc<Place>,
     lives: Arc<Lives>,
+    runtime: Runtime,
     /// Wakes the thread.
     nudge: OwnedFd,
-    /// Bound when the thread starts; `None`: no mail can come, only polling is left.
+    /// Bound for the first who waits; `None`: no mail can come, only polling is left.
     mailbox: OnceLock<Option<UnixDatagram>>,
-    /// The way to those whom we wrote to, last ones last: finding a mailbox costs more than writing to it.
-    pens: Mutex<Vec<(Instance, UnixDatagram)>>,
+    pens: Pens,
+    /// The thread has been started.
+    watching: AtomicBool,
+    /// Nobody but the thread reads the mail.
+    forsaken: AtomicBool,
     stopped: AtomicBool,
     desk: Mutex<Desk>,
 }
@@ -63,23 +66,26 @@ struct Entry {
     ringer: Ringer,
 }
 
-/// For whom a letter is.
+/// How a call came to those who should hear it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Call {
-    All,
-    Head(WireOwner),
+pub(super) enum Sent {
+    /// They are in this process.
+    Here,
+    Away,
+    /// There is no mailbox, nor will there be.
+    Nowhere,
 }
 
 impl Post {
-    pub(super) fn new(place: Arc<Place>, lives: Arc<Lives>) -> Result<Self> {
+    pub(super) fn new(place: Arc<Place>, lives: Arc<Lives>, runtime: Runtime) -> Result<Self> {
         let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|cause| Error::new(ErrorKind::Unavailable, "the machine gives no descriptor").with_source(cause))?;
-        let (mailbox, pens, stopped, desk) = Default::default();
-        Ok(Self(Arc::new(Shared { place, lives, nudge, mailbox, pens, stopped, desk })))
+        let (mailbox, pens, watching, forsaken, stopped, desk) = Default::default();
+        Ok(Self(Arc::new(Shared { place, lives, runtime, nudge, mailbox, pens, watching, forsaken, stopped, desk })))
     }
 
     /// Hangs up a bell. Somebody else has to be told that mail is wanted.
-    pub(super) fn hang(&self, runtime: &Runtime, name: &Name, owner: Option<WireOwner>, ringer: Ringer) -> Result<u64> {
+    pub(super) fn hang(&self, name: &Name, owner: Option<WireOwner>, ringer: Ringer) -> Result<u64> {
         // With a sign of life, so that nobody sweeps the mailbox away.
         self.0.lives.current()?;
         let mut bound = false;
@@ -88,8 +94,7 @@ impl Post {
             self.0.bind().inspect_err(|error| tracing::debug!(%error, "no mailbox; asking by ourselves")).ok()
         });
         if bound {
-            let shared = Arc::clone(&self.0);
-            runtime.thread("lockkeeper-post", move || shared.attend())?;
+            runtime::spawn_if_possible(Reader(Arc::clone(&self.0)).attend());
         }
         let mut desk = self.0.desk();
         desk.last_id += 1;
@@ -120,15 +125,15 @@ impl Post {
         self.0.desk().ring(name, call);
     }
 
-    /// Sends a letter; whether there is a mailbox.
-    pub(super) fn send(&self, to: Instance, name: &Name, call: Call) -> bool {
+    /// Sends a letter.
+    pub(super) fn send(&self, to: Instance, name: &Name, call: Call) -> Sent {
         if to == self.0.lives.instance() {
             self.ring(name, call);
-            return true;
+            return Sent::Here;
         }
-        match self.0.write(to, call.letter(name).as_bytes()) {
-            Err(error) => !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused),
-            Ok(()) => true,
+        match self.0.pens.write(&self.0.place, to, &call.letter(name)) {
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Sent::Nowhere,
+            _ => Sent::Away,
         }
     }
 
@@ -161,7 +166,7 @@ impl Post {
         desk.watched.insert(name.clone(), now);
         drop(desk);
         if fresh {
-            self.0.nudge();
+            self.0.watch();
         }
     }
 }
@@ -170,7 +175,9 @@ impl Drop for Post {
     fn drop(&mut self) {
         self.0.stopped.store(true, Ordering::SeqCst);
         self.0.nudge();
-        if self.0.mailbox.get().is_some_and(Option::is_some) {
+        if let Some(Some(mailbox)) = self.0.mailbox.get() {
+            // Whoever reads it wakes.
+            let _ = mailbox.shutdown(std::net::Shutdown::Both);
             let _ = std::fs::remove_file(self.0.place.socket(&self.0.lives.instance().to_string()));
         }
     }
@@ -193,33 +200,23 @@ impl Shared {
         Ok(mailbox)
     }
 
-    fn write(&self, to: Instance, letter: &[u8]) -> io::Result<()> {
-        let mut pens = self.pens.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = pens.iter().position(|(instance, _)| *instance == to).map(|at| pens.remove(at).1);
-        let pen = match known {
-            Some(pen) => pen,
-            None => {
-                let pen = UnixDatagram::unbound()?;
-                pen.set_nonblocking(true)?;
-                pen.connect(self.place.socket(&to.to_string()))?;
-                pen
-            }
-        };
-        let sent = pen.send(letter).map(drop);
-        // Full is not gone.
-        if sent.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |()| true) {
-            if pens.len() >= PENS {
-                pens.remove(0);
-            }
-            pens.push((to, pen));
+    /// Has the thread look at what is to be looked at now.
+    fn watch(self: &Arc<Self>) {
+        if self.watching.swap(true, Ordering::SeqCst) {
+            return self.nudge();
         }
-        sent
+        let shared = Arc::clone(self);
+        if let Err(error) = self.runtime.thread("lockkeeper-post", move || shared.attend()) {
+            self.watching.store(false, Ordering::SeqCst);
+            tracing::debug!(%error, "nobody is watched; asking by ourselves");
+        }
     }
 
-    /// The thread: waits for mail and for deaths.
+    /// The thread: waits for deaths, and for mail that nobody else reads.
     fn attend(&self) {
         while !self.stopped.load(Ordering::SeqCst) {
-            let mailbox = self.mailbox.get().and_then(Option::as_ref);
+            let forsaken = self.forsaken.load(Ordering::SeqCst);
+            let mailbox = self.mailbox.get().and_then(Option::as_ref).filter(|_| forsaken);
             let eyes = self.desk().eyes();
             let mut fds = vec![PollFd::new(&self.nudge, PollFlags::IN)];
             fds.extend(mailbox.map(|mailbox| PollFd::new(mailbox, PollFlags::IN)));
@@ -233,7 +230,7 @@ impl Shared {
                 let _ = rustix::io::read(&self.nudge, &mut [0; 8]);
             }
             if let Some(mailbox) = mailbox {
-                self.open_mail(mailbox);
+                self.open_mail(|letter| mailbox.recv(letter));
             }
             for ((life, _), _) in eyes.iter().zip(&woken[first_eye..]).filter(|(_, dead)| **dead) {
                 self.desk().toll(*life);
@@ -241,10 +238,13 @@ impl Shared {
         }
     }
 
-    fn open_mail(&self, mailbox: &UnixDatagram) {
+    fn open_mail(&self, next: impl Fn(&mut [u8]) -> io::Result<usize>) {
         let mut letter = [0; 1_024];
         let mut letters = 0;
-        while let Ok(length) = mailbox.recv(&mut letter) {
+        while let Ok(length) = next(&mut letter) {
+            if self.stopped.load(Ordering::SeqCst) {
+                return;
+            }
             letters += 1;
             let text = std::str::from_utf8(&letter[..length]).unwrap_or_default();
             if let Some((call, name)) = Call::read(text) {
@@ -254,6 +254,28 @@ impl Shared {
         if letters >= FULL {
             let desk = self.desk();
             desk.bells.values().flatten().for_each(|bell| bell.ringer.ring());
+        }
+    }
+}
+
+/// Reads the mail on the executor of the first who waits. If that executor ends, or has no driver for I/O, the thread goes on.
+struct Reader(Arc<Shared>);
+
+impl Reader {
+    async fn attend(self) {
+        let Some(Some(mailbox)) = self.0.mailbox.get() else { return };
+        let Ok(mailbox) = mailbox.try_clone().and_then(tokio::net::UnixDatagram::from_std) else { return };
+        while !self.0.stopped.load(Ordering::SeqCst) && mailbox.readable().await.is_ok() {
+            self.0.open_mail(|letter| mailbox.try_recv(letter));
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        if !self.0.stopped.load(Ordering::SeqCst) {
+            self.0.forsaken.store(true, Ordering::SeqCst);
+            self.0.watch();
         }
     }
 }
@@ -293,37 +315,5 @@ impl Desk {
 
     fn ring_everybody(&self, name: &Name) {
         self.bells.get(name).into_iter().flatten().for_each(|bell| bell.ringer.ring());
-    }
-}
-
-impl Call {
-    fn letter(self, name: &Name) -> String {
-        match self {
-            Self::All => format!("*\n{name}"),
-            Self::Head(owner) => format!("{owner}\n{name}"),
-        }
-    }
-
-    fn read(letter: &str) -> Option<(Self, Name)> {
-        let (whom, name) = letter.split_once('\n')?;
-        let call = if whom == "*" { Self::All } else { Self::Head(whom.parse().ok()?) };
-        Some((call, Name::new(name).ok()?))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::owner::ClientId;
-
-    #[test]
-    fn a_letter_reads_as_it_was_written() {
-        let owner = WireOwner { client: ClientId::from_bits(7), number: 3 };
-        let name = Name::new("a\nb").unwrap();
-        for call in [Call::All, Call::Head(owner)] {
-            assert_eq!(Call::read(&call.letter(&name)), Some((call, name.clone())));
-        }
-        assert_eq!(Call::read("anything"), None);
-        assert_eq!(Call::read("*\n"), None);
     }
 }

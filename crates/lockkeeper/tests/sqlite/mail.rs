@@ -1,0 +1,104 @@
+//! Letters come to whoever waits, whatever becomes of the executor on which the mail was first read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::backend::{Acquire, Attempt, Backend, Bell, Claim, Kind, Release, Watch};
+use lockkeeper::name::Name;
+use lockkeeper::owner::WireOwner;
+use lockkeeper::runtime::Runtime;
+use lockkeeper::store::sqlite::{Config, SqliteStore};
+use tokio::runtime::Builder;
+
+use crate::folder::Folder;
+
+/// A client of the file, with a mailbox of its own, that holds one lock.
+struct Holder {
+    store: Arc<SqliteStore>,
+    owner: WireOwner,
+    name: Name,
+}
+
+impl Holder {
+    async fn of(folder: &Folder) -> Self {
+        let runtime = Runtime::system();
+        let store = open(folder).await;
+        let (owner, name) = (WireOwner { client: runtime.client_id(), number: 1 }, Name::new("held").unwrap());
+        let asked = Acquire {
+            name: name.clone(),
+            claim: Claim::Mutex,
+            owner,
+            lease: Duration::from_secs(60),
+            not_after: runtime.now().plus(Duration::from_secs(60)),
+            since: runtime.now(),
+            beside: None,
+            place: None,
+            floor: 0,
+        };
+        assert!(matches!(store.acquire(asked).await.unwrap(), Attempt::Granted(_)));
+        Self { store, owner, name }
+    }
+
+    async fn release(&self) {
+        let released = self
+            .store
+            .release(Release { name: self.name.clone(), claim: Claim::Mutex, owner: self.owner, then: None })
+            .await
+            .unwrap();
+        assert!(released.held && released.woke > 0, "{released:?}");
+    }
+}
+
+async fn open(folder: &Folder) -> Arc<SqliteStore> {
+    SqliteStore::connect(Config::file(folder.file()), &Runtime::system()).await.unwrap()
+}
+
+async fn bell(store: &SqliteStore) -> Bell {
+    store.watch(Watch { name: Name::new("held").unwrap(), kind: Kind::Mutex, owner: None }).await.unwrap()
+}
+
+async fn assert_rung(bell: &Bell) {
+    tokio::time::timeout(Duration::from_secs(10), bell.rung()).await.expect("a letter was written");
+}
+
+#[tokio::test]
+async fn a_letter_rings() {
+    let folder = Folder::new();
+    let (holder, store) = (Holder::of(&folder).await, open(&folder).await);
+    let bell = bell(&store).await;
+    holder.release().await;
+    assert_rung(&bell).await;
+}
+
+#[test]
+fn mail_is_read_when_the_executor_of_the_first_who_waited_has_ended() {
+    let folder = Folder::new();
+    let (first, second) = (
+        Builder::new_current_thread().enable_all().build().unwrap(),
+        Builder::new_current_thread().enable_all().build().unwrap(),
+    );
+    let (store, early) = first.block_on(async {
+        let store = open(&folder).await;
+        let bell = bell(&store).await;
+        (store, bell)
+    });
+    let (holder, late) = second.block_on(async { (Holder::of(&folder).await, bell(&store).await) });
+    drop(first);
+    second.block_on(async {
+        holder.release().await;
+        assert_rung(&early).await;
+        assert_rung(&late).await;
+    });
+}
+
+/// Tokio complains of the missing driver by a panic, which ends the task that reads, and nothing else.
+#[test]
+fn mail_is_read_where_the_executor_has_no_driver_for_it() {
+    let folder = Folder::new();
+    Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
+        let (holder, store) = (Holder::of(&folder).await, open(&folder).await);
+        let bell = bell(&store).await;
+        holder.release().await;
+        assert_rung(&bell).await;
+    });
+}
