@@ -83,7 +83,9 @@ impl Registry {
     /// Takes out what is due, or nearly, and says when to come again.
     pub(super) fn round(&mut self, now: Instant) -> (Vec<Arc<Hold>>, Instant) {
         let mut due = Vec::new();
-        let mut next = Instant::NEVER;
+        // A time that was planned stays, also if what it was planned for has ended: whoever takes and gives back again and again would otherwise
+        // have to wake the keeper for each.
+        let mut next = if self.wake_at > now { self.wake_at } else { Instant::NEVER };
         for entry in self.entries.iter_mut().flatten() {
             if entry.due <= now.plus(entry.slack) {
                 entry.due = Instant::NEVER;
@@ -112,5 +114,25 @@ impl Registry {
     /// All that are registered.
     pub(super) fn holds(&self) -> Vec<Arc<Hold>> {
         self.entries.iter().flatten().filter_map(|entry| entry.hold.upgrade()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_comes_again_need_not_wake_the_keeper_again() {
+        let (mut registry, start) = (Registry::default(), Instant::from_nanos(1_000_000_000));
+        let after = |seconds| start.plus(Duration::from_secs(seconds));
+        assert!(registry.hurry(after(10)), "the first has to be planned for");
+        // The keeper comes, and what it was woken for has left meanwhile.
+        assert_eq!(registry.round(start).1, after(10));
+        assert!(!registry.hurry(after(11)), "it comes at ten anyway");
+        assert!(registry.hurry(after(5)), "that is sooner");
+        assert_eq!(registry.round(after(1)).1, after(5));
+        // What was planned has come, and nothing was left to do: it rests.
+        assert_eq!(registry.round(after(5)).1, Instant::NEVER);
+        assert!(registry.hurry(after(15)));
     }
 }
