@@ -265,9 +265,9 @@ fn one_is_late(eyes: &mut Connection, script: &str) -> Result<(), String> {
 async fn one_late_step_of_a_call_is_refused_alone() {
     let Some((_server, _client, mut eyes)) = own("a late step").await else { return };
     one_is_late(&mut eyes, MANY).unwrap();
-    let late = "late and micros > tonumber(ARGV[3 * i + 2])";
+    let late = "late and micros > tonumber(arguments[3 * i + 2])";
     assert!(MANY.contains(late));
-    for broken in ["false", "late", "not late and micros > tonumber(ARGV[3 * i + 2])"] {
+    for broken in ["false", "late", "not late and micros > tonumber(arguments[3 * i + 2])"] {
         one_is_late(&mut eyes, &MANY.replace(late, broken)).expect_err(broken);
     }
 }

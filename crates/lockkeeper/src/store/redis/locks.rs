@@ -35,7 +35,7 @@ impl RedisStore {
                 let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| self.asking(request, site));
                 let sent = Sent::script(script, &keys, &arguments).durable(self.transport.config().durability);
                 let sent = sent.following(request.claim == Claim::Mutex);
-                let (answer, doubt) = match self.grants.transport.send(keys[0], &sent).await {
+                let (answer, doubt) = match Box::pin(self.grants.transport.send(keys[0], &sent)).await {
                     Ok(answer) => (answer, None),
                     Err(failed) => failed.doubtful()?,
                 };
@@ -129,7 +129,7 @@ impl RedisStore {
             Some(_) => (Sent::script(script, &keys, &arguments).durable(self.transport.config().durability), &self.grants),
         };
         let sent = sent.following(*claim == Claim::Mutex);
-        let (answer, doubt) = match lane.transport.send(keys[0], &sent).await {
+        let (answer, doubt) = match Box::pin(lane.transport.send(keys[0], &sent)).await {
             Ok(answer) => (answer, None),
             Err(failed) => failed.doubtful()?,
         };

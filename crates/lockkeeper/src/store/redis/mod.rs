@@ -14,6 +14,7 @@ mod dial;
 mod error;
 mod gate;
 mod gather;
+mod live;
 mod locks;
 mod look;
 mod multi;

@@ -1,5 +1,6 @@
 //! One connection to one server: made when needed, made again when it breaks, with all subscriptions. It never sends anything twice.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,15 +13,13 @@ use tokio::sync::{Notify, watch};
 
 use super::clock::Offset;
 use super::config::{Address, Config, Servers};
+use super::live::{Live, Waiting};
 use super::notify::{Channels, Listening};
 use super::request::{Carried, Failed, Sent, Site};
 use super::{dial, error, script, sentinel};
 use crate::backend::Ringer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant, Runtime};
-
-/// A request without an answer for this long, on a connection that answered nothing else meanwhile: the connection is dead.
-const SILENCE: Duration = Duration::from_millis(500);
 
 /// How long connecting may take.
 const CONNECTING: Duration = Duration::from_secs(3);
@@ -37,7 +36,7 @@ const SPREAD: Duration = Duration::from_millis(50);
 pub(super) struct Node {
     config: Config,
     runtime: Runtime,
-    live: Mutex<Option<Live>>,
+    live: Mutex<Option<Arc<Live>>>,
     /// Why there is no connection, and for how long nobody tries again.
     refused: Mutex<Option<Refused>>,
     /// One at a time connects.
@@ -62,20 +61,6 @@ enum Part {
         sharded: Arc<OnceLock<bool>>,
         ours: Box<dyn Fn(&str) -> bool + Send + Sync>,
     },
-}
-
-#[derive(Clone)]
-struct Live {
-    connection: MultiplexedConnection,
-    at: Address,
-    number: u64,
-    offset: Arc<Offset>,
-    /// When anything was answered last.
-    heard: Arc<AtomicU64>,
-    /// How long requests waited in vain since then, in ns.
-    silent: Arc<AtomicU64>,
-    /// The id of the run of the server at the other end, once asked for. A connection never outlives a run.
-    run_id: Arc<tokio::sync::OnceCell<String>>,
 }
 
 struct Refused {
@@ -129,7 +114,7 @@ impl Node {
         matches!(&self.part, Part::Slots { sharded, .. } if sharded.get() == Some(&true))
     }
 
-    fn live(&self) -> MutexGuard<'_, Option<Live>> {
+    fn live(&self) -> MutexGuard<'_, Option<Arc<Live>>> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -142,7 +127,7 @@ impl Node {
         self.connection().await.map(drop)
     }
 
-    async fn connection(self: &Arc<Self>) -> Result<Live> {
+    async fn connection(self: &Arc<Self>) -> Result<Arc<Live>> {
         if let Some(live) = self.live().clone() {
             return Ok(live);
         }
@@ -157,7 +142,7 @@ impl Node {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn connected(self: &Arc<Self>) -> Result<Live> {
+    async fn connected(self: &Arc<Self>) -> Result<Arc<Live>> {
         let _one = self.connecting.lock().await;
         if let Some(live) = self.live().clone() {
             return Ok(live);
@@ -176,7 +161,7 @@ impl Node {
         };
         let mut refused = self.refused();
         let live = match made {
-            Ok(live) => live,
+            Ok(live) => Arc::new(live),
             Err(error) => {
                 let pause = refused.as_ref().map_or(PAUSES.0, |before| (before.pause * 2).min(PAUSES.1));
                 let until = self.runtime.now().plus(runtime::jitter(pause / 2, pause));
@@ -186,7 +171,7 @@ impl Node {
         };
         *refused = None;
         drop(refused);
-        *self.live() = Some(live.clone());
+        *self.live() = Some(Arc::clone(&live));
         // Whoever waits may have missed a message.
         self.channels.ring_all();
         Ok(live)
@@ -273,15 +258,7 @@ impl Node {
         let channels = self.missing();
         self.subscribe(&mut connection, &channels).await.map_err(failed)?;
         self.subscribed().extend(channels);
-        Ok(Live {
-            connection,
-            at: address.clone(),
-            number,
-            offset: Arc::new(Offset::new(time.0 * 1_000_000 + time.1, now)),
-            heard: Arc::new(AtomicU64::new(now.as_nanos())),
-            silent: Arc::default(),
-            run_id: Arc::default(),
-        })
+        Ok(Live::new(connection, address.clone(), number, Offset::new(time.0 * 1_000_000 + time.1, now), now))
     }
 
     /// A sentinel may be behind: only the server itself knows what it is.
@@ -309,57 +286,43 @@ impl Node {
     }
 
     /// Sends a request; its arguments are made for the connection that carries it.
+    ///
+    /// Every request that is under way has one of these: what is rarely needed is boxed, and not carried about by all.
     pub(super) async fn send(self: &Arc<Self>, sent: &Sent<'_>) -> std::result::Result<Value, Failed> {
-        let mut live = self.connection().await.map_err(Failed::Unsent)?;
+        let live = self.connection().await.map_err(Failed::Unsent)?;
         if live.offset.is_due(self.runtime.now()) {
-            let (us, live) = (Arc::clone(self), live.clone());
-            runtime::spawn(async move { us.look_at_the_clock(live).await });
+            let (us, live) = (Arc::clone(self), Arc::clone(&live));
+            runtime::spawn(async move { us.look_at_the_clock(&live).await });
         }
-        let run_id = Arc::clone(&live.run_id);
-        let run = if sent.knows_run { run_id.get_or_try_init(|| self.ask_run_id(live.clone())).await?.as_str() } else { "" };
-        let (offset, cluster) = (Arc::clone(&live.offset), matches!(self.part, Part::Slots { .. }));
-        let site = Site { offset: &offset, cluster, asking: sent.asking, run };
-        match sent.what {
-            Carried::Command(command) => self.exchange(&mut live.clone(), sent, command).await,
-            Carried::Script { script, keys, arguments } => {
-                let arguments = arguments(&site);
-                let by_hash = script.by_hash(self.sharded(), keys, &arguments);
-                match self.exchange(&mut live.clone(), sent, &by_hash).await {
-                    Err(Failed::Refused(error)) if error.code() == Some("NOSCRIPT") => {
-                        self.exchange(&mut live, sent, &script.in_full(self.sharded(), keys, &arguments)).await
-                    }
-                    answer => answer,
-                }
+        let run = if sent.knows_run { live.run_id.get_or_try_init(|| Box::pin(self.ask_run_id(&live))).await? } else { "" };
+        let cluster = matches!(self.part, Part::Slots { .. });
+        let site = Site { offset: &live.offset, cluster, asking: sent.asking, run };
+        let command = match &sent.what {
+            Carried::Command(command) => Cow::Borrowed(*command),
+            Carried::Script { script, keys, arguments } => Cow::Owned(script.by_hash(self.sharded(), keys, &arguments(&site))),
+        };
+        match (self.exchange(&live, sent, &command).await, &sent.what) {
+            (Err(Failed::Refused(error)), Carried::Script { script, keys, arguments }) if error.code() == Some("NOSCRIPT") => {
+                let in_full = script.in_full(self.sharded(), keys, &arguments(&site));
+                Box::pin(self.exchange(&live, sent, &in_full)).await
             }
+            (answer, _) => answer,
         }
     }
 
     /// One round trip. What has to stand before or after the command goes out in the same write.
-    async fn exchange(&self, live: &mut Live, sent: &Sent<'_>, command: &Cmd) -> std::result::Result<Value, Failed> {
-        let mut waiting = Waiting {
-            node: self,
-            number: live.number,
-            heard: Arc::clone(&live.heard),
-            silent: Arc::clone(&live.silent),
-            sent: self.runtime.now(),
-            answered: false,
-        };
+    async fn exchange(&self, live: &Live, sent: &Sent<'_>, command: &Cmd) -> std::result::Result<Value, Failed> {
+        let mut waiting = Waiting::new(live, &self.runtime, |number| {
+            self.discard(number);
+        });
+        let mut connection = live.connection.clone();
         let answer = if sent.is_single() {
-            live.connection.send_packed_command(command).await.map(|answer| vec![answer])
+            connection.send_packed_command(command).await.map(|answer| vec![answer])
         } else {
             let (pipeline, before, answers) = sent.around(command);
-            live.connection.send_packed_commands(&pipeline, before, answers).await
+            Box::pin(connection.send_packed_commands(&pipeline, before, answers)).await
         };
-        waiting.answered = true;
-        match &answer {
-            Err(error) if error.code().is_none() => {
-                self.discard(live.number);
-            }
-            _ => {
-                live.heard.store(self.runtime.now().as_nanos(), Ordering::Relaxed);
-                live.silent.store(0, Ordering::Relaxed);
-            }
-        }
+        waiting.answered(&answer);
         let answer = sent.judge(answer);
         if let Err(Failed::Refused(error)) = &answer
             && error.code() == Some("READONLY")
@@ -370,9 +333,9 @@ impl Node {
         answer
     }
 
-    async fn ask_run_id(&self, mut live: Live) -> std::result::Result<String, Failed> {
+    async fn ask_run_id(&self, live: &Live) -> std::result::Result<String, Failed> {
         let info = redis::cmd("INFO").arg("server").to_owned();
-        let info = match self.exchange(&mut live, &Sent::command(&info), &info).await? {
+        let info = match self.exchange(live, &Sent::command(&info), &info).await? {
             Value::VerbatimString { text, .. } => text,
             Value::BulkString(text) => String::from_utf8_lossy(&text).into_owned(),
             other => return Err(Failed::Unsent(error::unexpected(&other))),
@@ -382,10 +345,10 @@ impl Node {
     }
 
     /// Measures the server's clock again.
-    async fn look_at_the_clock(&self, mut live: Live) {
+    async fn look_at_the_clock(&self, live: &Live) {
         let (sent, time) = (self.runtime.now(), redis::cmd("TIME"));
         let plain = Sent::command(&time);
-        let asked = Box::pin(self.exchange(&mut live, &plain, &time));
+        let asked = Box::pin(self.exchange(live, &plain, &time));
         if let Some(Ok(answer)) = runtime::within(CONFIRMING, asked).await
             && let Ok((seconds, micros)) = super::parsed::<(i64, i64)>(answer)
         {
@@ -451,7 +414,7 @@ impl Node {
     pub(super) async fn listen(self: &Arc<Self>, channel: String, ringer: Ringer) -> Result<Listening> {
         let _one = self.subscribing.lock().await;
         // Asked for now, not before the lock: it may be another one.
-        let mut live = self.connection().await?;
+        let live = self.connection().await?;
         let us = Arc::downgrade(self);
         let sweep = Box::new(move || {
             if let Some(us) = us.upgrade() {
@@ -461,7 +424,7 @@ impl Node {
         let listening = self.channels.listen(channel.clone(), ringer, sweep);
         if !self.subscribed().contains(&channel) {
             let channels = [channel.clone()];
-            let confirmed = runtime::within(CONFIRMING, Box::pin(self.subscribe(&mut live.connection, &channels))).await;
+            let confirmed = runtime::within(CONFIRMING, Box::pin(self.subscribe(&mut live.connection.clone(), &channels))).await;
             match confirmed {
                 Some(Ok(())) => {}
                 Some(Err(error)) if error.code().is_some() => return Err(error::of_request(error)),
@@ -486,10 +449,10 @@ impl Node {
         if channels.is_empty() {
             return;
         }
-        let Ok(mut live) = self.connection().await else { return };
+        let Ok(live) = self.connection().await else { return };
         // Connecting may have done it already; what fails is done by the next connection, and until then waiters ask by themselves.
         let channels: Vec<String> = channels.into_iter().filter(|channel| !self.subscribed().contains(channel)).collect();
-        match runtime::within(CONFIRMING, Box::pin(self.subscribe(&mut live.connection, &channels))).await {
+        match runtime::within(CONFIRMING, Box::pin(self.subscribe(&mut live.connection.clone(), &channels))).await {
             Some(Ok(())) => self.subscribed().extend(channels),
             _ => drop(self.discard(live.number)),
         }
@@ -498,7 +461,7 @@ impl Node {
     /// Leaves the channels that nobody listens to.
     async fn sweep(&self) {
         let _one = self.subscribing.lock().await;
-        let Some(mut live) = self.live().clone() else { return };
+        let Some(live) = self.live().clone() else { return };
         let idle: Vec<String> = self.subscribed().iter().filter(|channel| !self.channels.is_wanted(channel)).cloned().collect();
         for channel in idle {
             // Forgotten first: what the server says of it then was asked for.
@@ -506,43 +469,15 @@ impl Node {
             let leaving = async {
                 if self.sharded() {
                     let leave = redis::cmd("SUNSUBSCRIBE").arg(&channel).to_owned();
-                    live.connection.send_packed_command(&leave).await.and_then(Value::extract_error).map(drop)
+                    live.connection.clone().send_packed_command(&leave).await.and_then(Value::extract_error).map(drop)
                 } else {
-                    live.connection.unsubscribe(&channel).await
+                    live.connection.clone().unsubscribe(&channel).await
                 }
             };
             // Bounded: the lock must not stay with a connection that is dead.
             if !matches!(runtime::within(CONFIRMING, Box::pin(leaving)).await, Some(Ok(()))) {
                 self.discard(live.number);
                 return;
-            }
-        }
-    }
-}
-
-/// A request without an answer yet. Given up after a silence it takes the connection with it.
-struct Waiting<'a> {
-    node: &'a Node,
-    number: u64,
-    heard: Arc<AtomicU64>,
-    silent: Arc<AtomicU64>,
-    sent: Instant,
-    answered: bool,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.answered {
-            return;
-        }
-        let waited = self.node.runtime.now().since(self.sent);
-        let heard = Instant::from_nanos(self.heard.load(Ordering::Relaxed));
-        if heard <= self.sent {
-            let waited = waited.as_nanos() as u64;
-            // Also of several that were given up sooner.
-            let silent = self.silent.fetch_add(waited, Ordering::Relaxed) + waited;
-            if u128::from(silent) >= SILENCE.as_nanos() {
-                self.node.discard(self.number);
             }
         }
     }

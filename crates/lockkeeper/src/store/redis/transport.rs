@@ -75,7 +75,8 @@ impl Transport {
     pub(super) async fn send(&self, key: &str, sent: &Sent<'_>) -> std::result::Result<Value, Failed> {
         match &self.way {
             Way::Server(node) => node.send(sent).await,
-            Way::Cluster(cluster) => cluster.send(slots::slot(key), sent).await,
+            // Following a slot about takes more than a server that stays.
+            Way::Cluster(cluster) => Box::pin(cluster.send(slots::slot(key), sent)).await,
         }
     }
 

@@ -8,17 +8,19 @@
 -- Reply: per key two numbers: GRANTED token · BUSY ms · LATE 0 · and of what is given back 1 released or 0 not held, how many were woken · ALONE 0
 
 local ALONE = -9
+-- Looked up once, not for each.
+local ask, keys, arguments = redis.pcall, KEYS, ARGV
 local replies, granted = {}, {}
 -- One comparison for all, as long as nobody is late; and texts instead of numbers, which each command would turn into texts.
-local late = micros > tonumber(ARGV[2])
+local late = micros > tonumber(arguments[2])
 
-for i = 1, #KEYS do
-  local key, owner, lease = KEYS[i], ARGV[3 * i], ARGV[3 * i + 1]
+for i = 1, #keys do
+  local key, owner, lease = keys[i], arguments[3 * i], arguments[3 * i + 1]
   local code, value = ALONE, 0
   if lease == '0' then
-    local held = redis.pcall('HDEL', key, owner)
+    local held = ask('HDEL', key, owner)
     if held == 1 then
-      value = redis.pcall('PUBLISH', ARGV[3 * i + 2], '0')
+      value = ask('PUBLISH', arguments[3 * i + 2], '0')
       if type(value) ~= 'number' then
         value = 1
       end
@@ -26,21 +28,21 @@ for i = 1, #KEYS do
     if type(held) == 'number' then
       code = held
     end
-  elseif late and micros > tonumber(ARGV[3 * i + 2]) then
+  elseif late and micros > tonumber(arguments[3 * i + 2]) then
     code = LATE
   else
-    local left = redis.pcall('PTTL', key)
+    local left = ask('PTTL', key)
     if left == -2 then
-      if redis.pcall('HSET', key, owner, '1') == 1 then
-        if redis.pcall('PEXPIRE', key, lease) == 1 then
+      if ask('HSET', key, owner, '1') == 1 then
+        if ask('PEXPIRE', key, lease) == 1 then
           code = GRANTED
           granted[#granted + 1] = 2 * i
         else
-          redis.pcall('HDEL', key, owner)
+          ask('HDEL', key, owner)
         end
       end
     elseif type(left) == 'number' and left >= 0 then
-      local fields = redis.pcall('HMGET', key, owner, 'mode')
+      local fields = ask('HMGET', key, owner, 'mode')
       if not fields.err and not fields[1] and not fields[2] then
         code, value = BUSY, left
       end
@@ -52,12 +54,12 @@ end
 -- The clock is read and the counter written once for all: the tokens of this call follow each other.
 if #granted > 0 then
   local first = micros
-  local last = redis.pcall('SET', ARGV[1], first + #granted - 1, 'GET')
+  local last = ask('SET', arguments[1], first + #granted - 1, 'GET')
   if type(last) == 'table' and last.err then
     first = nil
   elseif last and (tonumber(last) or 0) >= first then
     first = tonumber(last) + 1
-    redis.pcall('SET', ARGV[1], first + #granted - 1)
+    ask('SET', arguments[1], first + #granted - 1)
   end
   for n, at in ipairs(granted) do
     if first then
