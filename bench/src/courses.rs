@@ -18,7 +18,7 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) const FULL: Self =
-        Self { seconds: 1.5, repeats: 5, warm: 1.0, java_warm: 12.0, keeping: 20.0, starting: 90.0, patience: 30.0 };
+        Self { seconds: 1.5, repeats: 5, warm: 1.0, java_warm: 12.0, keeping: 20.0, starting: 30.0, patience: 15.0 };
     /// What a quick run goes on with when it has taken long.
     pub(crate) const LATE: Self = Self { repeats: 1, ..Self::QUICK };
     pub(crate) const QUICK: Self =

@@ -101,7 +101,10 @@ impl<'a> Field<'a> {
             format!("folder={}", self.folder.display()),
         ]);
         let log = self.folder.join(format!("{id}.log"));
-        Team::start(&command, &words, self.course.processes, &log, Duration::from_secs_f64(3.0 * warm + self.pace.starting))
+        // Whoever keeps many locks takes them first.
+        let patience = if self.course.shows == Shows::Keeping { 3.0 } else { 1.0 };
+        let limit = Duration::from_secs_f64(3.0 * warm + patience * self.pace.starting);
+        Team::start(&command, &words, self.course.processes, &log, limit)
     }
 
     fn url(&self) -> String {
