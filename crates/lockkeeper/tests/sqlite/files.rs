@@ -112,6 +112,47 @@ async fn after_a_reboot_holds_are_over_numbers_stay_and_tokens_grow() {
     assert_eq!(after.latch("l").count().await.unwrap(), 3);
 }
 
+/// The wall clock was set back after `token` was given out for the name, which is still known in the name's row.
+fn set_back(eyes: &Connection, token: u64) -> u64 {
+    let before = token + 1_000_000_000_000;
+    let changed = eyes.execute("UPDATE lock SET body = json_set(body, '$.last_token', ?1) WHERE name = 'm'", [before as i64]);
+    assert_eq!(changed.unwrap(), 1);
+    before
+}
+
+#[tokio::test]
+async fn tokens_grow_while_the_clock_is_behind() {
+    let folder = Folder::new();
+    let client = Client::connect(folder.url()).await.unwrap();
+    let mutex = client.fair_mutex("m");
+    let eyes = Connection::open(folder.file()).unwrap();
+    // Over a release that leaves nothing behind.
+    let guard = mutex.lock().await.unwrap();
+    let before = set_back(&eyes, guard.token().number());
+    guard.release().await.unwrap();
+    let guard = mutex.lock().await.unwrap();
+    assert_eq!(guard.token().number(), before + 1);
+    // To one who waited.
+    let before = set_back(&eyes, guard.token().number());
+    let other = Client::connect(folder.url()).await.unwrap();
+    let waiting = tokio::spawn(async move { other.fair_mutex("m").lock().await });
+    let queued = || eyes.query_row("SELECT body FROM lock WHERE name = 'm'", [], |row| row.get::<_, String>(0)).unwrap();
+    let (since, alone) = (std::time::Instant::now(), queued().len());
+    while queued().len() == alone {
+        assert!(since.elapsed() < Duration::from_secs(10), "nobody waits");
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    guard.release().await.unwrap();
+    let guard = waiting.await.unwrap().unwrap();
+    assert_eq!(guard.token().number(), before + 1);
+    // Over a reboot.
+    let before = set_back(&eyes, guard.token().number());
+    eyes.execute("UPDATE store SET boot = 'the boot before'", []).unwrap();
+    let after = Client::connect(folder.url()).await.unwrap();
+    let next = after.fair_mutex("m").try_lock().await.unwrap().expect("the holder is over, with its boot");
+    assert_eq!(next.token().number(), before + 1);
+}
+
 #[tokio::test]
 async fn a_file_in_use_by_another_machine_is_refused_and_one_that_is_idle_adopted() {
     let folder = Folder::new();

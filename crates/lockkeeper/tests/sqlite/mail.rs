@@ -21,6 +21,10 @@ struct Holder {
 
 impl Holder {
     async fn of(folder: &Folder) -> Self {
+        Self::if_free(folder).await.expect("free")
+    }
+
+    async fn if_free(folder: &Folder) -> Option<Self> {
         let runtime = Runtime::system();
         let store = open(folder).await;
         let (owner, name) = (WireOwner { client: runtime.client_id(), number: 1 }, Name::new("held").unwrap());
@@ -35,8 +39,7 @@ impl Holder {
             place: None,
             floor: 0,
         };
-        assert!(matches!(store.acquire(asked).await.unwrap(), Attempt::Granted(_)));
-        Self { store, owner, name }
+        matches!(store.acquire(asked).await.unwrap(), Attempt::Granted(_)).then_some(Self { store, owner, name })
     }
 
     async fn release(&self) {
@@ -100,5 +103,28 @@ fn mail_is_read_where_the_executor_has_no_driver_for_it() {
         let bell = bell(&store).await;
         holder.release().await;
         assert_rung(&bell).await;
+    });
+}
+
+/// What reads the mail must not keep the sign of life of a client that is gone: here it never learns of that, because nothing runs it.
+#[test]
+fn a_client_that_is_gone_is_dead_although_its_executor_rests() {
+    let folder = Folder::new();
+    let resting = Builder::new_current_thread().enable_all().build().unwrap();
+    let (holder, bell) = resting.block_on(async {
+        let holder = Holder::of(&folder).await;
+        let bell = bell(&holder.store).await;
+        tokio::task::yield_now().await;
+        (holder, bell)
+    });
+    drop((bell, holder));
+    Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+        let freed = async {
+            while Holder::if_free(&folder).await.is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        // Its lease is a minute.
+        tokio::time::timeout(Duration::from_secs(10), freed).await.expect("nobody alive is in the way");
     });
 }

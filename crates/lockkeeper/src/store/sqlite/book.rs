@@ -54,6 +54,9 @@ const LONG: usize = 1_000;
 pub(super) struct Row {
     pub(super) record: Record,
     lives: Vec<(WireOwner, LifeId)>,
+    /// The last token given out for the name. The store's own is written only when a row goes: that is one page less for most who follow another.
+    #[serde(default)]
+    last_token: u64,
 }
 
 impl Row {
@@ -103,7 +106,7 @@ impl Row {
 
 /// What a step begins with.
 pub(super) struct Found {
-    /// The last token that the store gave out.
+    /// No token given out for the name is larger.
     last_token: u64,
     /// Of the row, if something lies under the name.
     version: Option<i64>,
@@ -192,13 +195,11 @@ impl Book {
             let transaction = Transaction(connection);
             // Read when nobody else can step: the steps of all processes are in the order of this clock.
             let now = Now { at: runtime.now(), token: runtime.wall_micros() };
-            let mut turn = Turn { transaction, now, spent: None, lives, post, place, boot: &boot.boot, calls: Vec::new() };
+            let mut turn =
+                Turn { transaction, now, given: 0, left: None, lives, post, place, boot: &boot.boot, calls: Vec::new() };
             let answer = work(&mut turn)?;
-            if let Some(token) = turn.spent {
-                let stored = i64::try_from(token).map_err(|_| {
-                    Error::new(ErrorKind::InvalidArgument, format!("the token {token} is larger than a store can keep"))
-                })?;
-                turn.execute("UPDATE store SET token = ?1 WHERE one = 1", [stored])?;
+            if let Some(token) = turn.left {
+                turn.execute("UPDATE store SET token = max(token, ?1) WHERE one = 1", [storable(token)?])?;
             }
             let Turn { transaction, calls, .. } = turn;
             transaction.commit().map_err(|cause| error::of_commit(cause, place.file()))?;
@@ -295,7 +296,9 @@ pub(super) struct Turn<'a> {
     transaction: Transaction<'a>,
     now: Now,
     /// The last token given out in it.
-    spent: Option<u64>,
+    given: u64,
+    /// The last token of names that have no row any more.
+    left: Option<u64>,
     pub(super) lives: &'a Lives,
     post: &'a Post,
     place: &'a Place,
@@ -351,7 +354,7 @@ impl Turn<'_> {
             return Err(Error::new(ErrorKind::Config, message));
         }
         let row = body.map_or(Ok(Row::default()), |body| self.parsed(name, body))?;
-        Ok(Found { last_token: self.spent.unwrap_or(token), version, row })
+        Ok(Found { last_token: token.max(row.last_token).max(self.given), version, row })
     }
 
     pub(super) fn parsed(&self, name: &Name, body: &str) -> Result<Row> {
@@ -361,13 +364,12 @@ impl Turn<'_> {
         })
     }
 
-    fn write(&self, name: &Name, version: Option<i64>, row: Row) -> Result<()> {
+    fn write(&mut self, name: &Name, version: Option<i64>, row: Row) -> Result<()> {
         let name = name.as_str();
         let written = if row.record.is_empty() {
-            match version {
-                None => return Ok(()),
-                Some(version) => self.execute("DELETE FROM lock WHERE name = ?1 AND version = ?2", params![name, version])?,
-            }
+            let Some(version) = version else { return Ok(()) };
+            self.left = self.left.max(Some(row.last_token).filter(|token| *token > 0));
+            self.execute("DELETE FROM lock WHERE name = ?1 AND version = ?2", params![name, version])?
         } else {
             let body = serde_json::to_string(&row)
                 .map_err(|cause| Error::new(ErrorKind::Protocol, "a record cannot be written").with_source(cause))?;
@@ -410,7 +412,8 @@ impl Turn<'_> {
         }
         let (answer, wake) = answer?;
         if let Some(token) = answer.token().filter(|token| *token > last_token) {
-            self.spent = Some(token);
+            storable(token)?;
+            (self.given, row.last_token) = (token, token);
         }
         row.enrol(newcomer.map(|(_, life)| life), newcomer.map(|(owner, _)| owner));
         if answer.is_blocked() {
@@ -455,6 +458,12 @@ impl Turn<'_> {
         let head = wake.head.and_then(|head| Some((head, row.life_of(head)?)));
         Ok(Waking { all, head })
     }
+}
+
+/// A token as SQLite keeps it.
+fn storable(token: u64) -> Result<i64> {
+    let too_large = |_| Error::new(ErrorKind::InvalidArgument, format!("the token {token} is larger than a store can keep"));
+    i64::try_from(token).map_err(too_large)
 }
 
 fn open(file: &std::path::Path, log: Arc<AtomicUsize>) -> rusqlite::Result<Connection> {
@@ -511,6 +520,7 @@ fn adopt(connection: &Connection, boot: &Boot, place: &Place) -> Result<()> {
         .prepare("SELECT name, body FROM lock")
         .and_then(|mut all| all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
         .map_err(told)?;
+    let mut last_token = 0;
     let moved = !machine.is_empty() && !boot.machine.is_empty() && machine != boot.machine;
     for (name, body) in rows {
         let mut row: Row = serde_json::from_str(&body).map_err(|cause| {
@@ -525,6 +535,7 @@ fn adopt(connection: &Connection, boot: &Boot, place: &Place) -> Result<()> {
         }
         row.record.expire(Instant::NEVER);
         row.lives.clear();
+        last_token = row.last_token.max(last_token);
         let body = serde_json::to_string(&row).unwrap_or(body);
         if row.record.is_empty() {
             connection.execute("DELETE FROM lock WHERE name = ?1", [name])
@@ -534,6 +545,7 @@ fn adopt(connection: &Connection, boot: &Boot, place: &Place) -> Result<()> {
         .map_err(told)?;
     }
     connection.execute_batch("DELETE FROM listener; DELETE FROM client;").map_err(told)?;
-    connection.execute("UPDATE store SET machine = ?1, boot = ?2", [&boot.machine, &boot.boot]).map_err(told)?;
+    let adopted = params![boot.machine, boot.boot, storable(last_token)?];
+    connection.execute("UPDATE store SET machine = ?1, boot = ?2, token = max(token, ?3)", adopted).map_err(told)?;
     transaction.commit().map_err(|cause| error::of_commit(cause, place.file()))
 }

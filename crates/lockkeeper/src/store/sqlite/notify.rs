@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
@@ -93,8 +93,8 @@ impl Post {
             bound = true;
             self.0.bind().inspect_err(|error| tracing::debug!(%error, "no mailbox; asking by ourselves")).ok()
         });
-        if bound {
-            runtime::spawn_if_possible(Reader(Arc::clone(&self.0)).attend());
+        if bound && let Some(Ok(mailbox)) = self.0.mailbox().map(UnixDatagram::try_clone) {
+            runtime::spawn_if_possible(Reader(Arc::downgrade(&self.0)).attend(mailbox));
         }
         let mut desk = self.0.desk();
         desk.last_id += 1;
@@ -175,7 +175,7 @@ impl Drop for Post {
     fn drop(&mut self) {
         self.0.stopped.store(true, Ordering::SeqCst);
         self.0.nudge();
-        if let Some(Some(mailbox)) = self.0.mailbox.get() {
+        if let Some(mailbox) = self.0.mailbox() {
             // Whoever reads it wakes.
             let _ = mailbox.shutdown(std::net::Shutdown::Both);
             let _ = std::fs::remove_file(self.0.place.socket(&self.0.lives.instance().to_string()));
@@ -186,6 +186,10 @@ impl Drop for Post {
 impl Shared {
     fn desk(&self) -> MutexGuard<'_, Desk> {
         self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mailbox(&self) -> Option<&UnixDatagram> {
+        self.mailbox.get().and_then(Option::as_ref)
     }
 
     fn nudge(&self) {
@@ -216,7 +220,7 @@ impl Shared {
     fn attend(&self) {
         while !self.stopped.load(Ordering::SeqCst) {
             let forsaken = self.forsaken.load(Ordering::SeqCst);
-            let mailbox = self.mailbox.get().and_then(Option::as_ref).filter(|_| forsaken);
+            let mailbox = self.mailbox().filter(|_| forsaken);
             let eyes = self.desk().eyes();
             let mut fds = vec![PollFd::new(&self.nudge, PollFlags::IN)];
             fds.extend(mailbox.map(|mailbox| PollFd::new(mailbox, PollFlags::IN)));
@@ -259,23 +263,30 @@ impl Shared {
 }
 
 /// Reads the mail on the executor of the first who waits. If that executor ends, or has no driver for I/O, the thread goes on.
-struct Reader(Arc<Shared>);
+///
+/// It keeps nothing alive: a task of an executor that does not run would also keep the sign of life of a client that is gone.
+struct Reader(Weak<Shared>);
 
 impl Reader {
-    async fn attend(self) {
-        let Some(Some(mailbox)) = self.0.mailbox.get() else { return };
-        let Ok(mailbox) = mailbox.try_clone().and_then(tokio::net::UnixDatagram::from_std) else { return };
-        while !self.0.stopped.load(Ordering::SeqCst) && mailbox.readable().await.is_ok() {
-            self.0.open_mail(|letter| mailbox.try_recv(letter));
+    async fn attend(self, mailbox: UnixDatagram) {
+        let Ok(mailbox) = tokio::net::UnixDatagram::from_std(mailbox) else { return };
+        while mailbox.readable().await.is_ok() {
+            let Some(shared) = self.shared() else { return };
+            shared.open_mail(|letter| mailbox.try_recv(letter));
         }
+    }
+
+    /// As long as there are bells to ring.
+    fn shared(&self) -> Option<Arc<Shared>> {
+        self.0.upgrade().filter(|shared| !shared.stopped.load(Ordering::SeqCst))
     }
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        if !self.0.stopped.load(Ordering::SeqCst) {
-            self.0.forsaken.store(true, Ordering::SeqCst);
-            self.0.watch();
+        if let Some(shared) = self.shared() {
+            shared.forsaken.store(true, Ordering::SeqCst);
+            shared.watch();
         }
     }
 }
