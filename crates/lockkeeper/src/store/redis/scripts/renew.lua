@@ -7,25 +7,31 @@
 -- Reply: per key 1 held · 0 not held by this owner · or its error
 
 local replies, at = {}, 1
+-- Looked up once, not for each.
+local ask, keys, arguments = redis.pcall, KEYS, ARGV
 
+-- Leases stay texts, which each command would turn numbers into.
 local function lengthen(key, lease)
-  if lease > 0 and redis.call('PTTL', key) < lease then
+  if lease ~= '0' and redis.call('PTTL', key) < tonumber(lease) then
     redis.call('PEXPIRE', key, lease)
   end
 end
 
-for i, key in ipairs(KEYS) do
-  local kind, lease, held = ARGV[at], tonumber(ARGV[at + 2]), 0
-  local tagged = string.find(key, '{', 1, true) and key or '{' .. key .. '}'
+local function tagged(key)
+  return string.find(key, '{', 1, true) and key or '{' .. key .. '}'
+end
+
+for i = 1, #keys do
+  local key, kind, lease, held = keys[i], arguments[at], arguments[at + 2], 0
   if kind == 'hash' then
-    held = redis.pcall('HEXISTS', key, ARGV[at + 1])
+    held = ask('HEXISTS', key, arguments[at + 1])
     if held == 1 then
       lengthen(key, lease)
     end
     at = at + 3
   elseif kind == 'read' then
-    local hold = tagged .. ':' .. ARGV[at + 1] .. ':rwlock_timeout:1'
-    held = redis.pcall('HEXISTS', key, ARGV[at + 1])
+    local hold = tagged(key) .. ':' .. arguments[at + 1] .. ':rwlock_timeout:1'
+    held = ask('HEXISTS', key, arguments[at + 1])
     if held == 1 and redis.call('EXISTS', hold) == 0 then
       held = 0
     end
@@ -35,17 +41,17 @@ for i, key in ipairs(KEYS) do
     end
     at = at + 3
   else
-    local given, count = tagged .. ':timeout', tonumber(ARGV[at + 1])
+    local given, count, longer = tagged(key) .. ':timeout', tonumber(arguments[at + 1]), tonumber(lease)
     for id = at + 3, at + 2 + count do
-      local score = redis.pcall('ZSCORE', given, ARGV[id])
+      local score = ask('ZSCORE', given, arguments[id])
       if type(score) == 'table' then
         held = score
         break
       elseif score and tonumber(score) > millis then
         held = 1
-        if lease > 0 and tonumber(score) < millis + lease then
-          redis.call('ZREM', given, ARGV[id])
-          redis.call('ZADD', given, millis + lease, ARGV[id])
+        if longer > 0 and tonumber(score) < millis + longer then
+          redis.call('ZREM', given, arguments[id])
+          redis.call('ZADD', given, millis + longer, arguments[id])
         end
       end
     end
