@@ -219,6 +219,16 @@ pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static)
     }
 }
 
+/// An executor, to tell it from others.
+#[cfg(feature = "sqlite")]
+pub(crate) type Executor = tokio::runtime::Id;
+
+/// The executor that this runs on.
+#[cfg(feature = "sqlite")]
+pub(crate) fn executor() -> Option<Executor> {
+    tokio::runtime::Handle::try_current().ok().map(|executor| executor.id())
+}
+
 /// Lets others on this executor go on, every now and then.
 #[cfg(feature = "sqlite")]
 pub(crate) async fn breathe() {

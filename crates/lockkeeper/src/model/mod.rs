@@ -52,7 +52,7 @@ use crate::runtime::Instant;
 pub struct Now {
     /// The time on the store's clock.
     pub at: Instant,
-    /// The token that a grant made now gets: larger than all that the store has given out.
+    /// The token that a grant made now gets: larger than all that the store has given out for the name.
     pub token: u64,
 }
 

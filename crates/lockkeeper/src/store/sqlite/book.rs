@@ -354,7 +354,8 @@ impl Turn<'_> {
             return Err(Error::new(ErrorKind::Config, message));
         }
         let row = body.map_or(Ok(Row::default()), |body| self.parsed(name, body))?;
-        Ok(Found { last_token: token.max(row.last_token).max(self.given), version, row })
+        let last_token = token.max(row.last_token).max(self.given).max(self.left.unwrap_or(0));
+        Ok(Found { last_token, version, row })
     }
 
     pub(super) fn parsed(&self, name: &Name, body: &str) -> Result<Row> {
@@ -411,9 +412,9 @@ impl Turn<'_> {
             answer = step(&mut row.record, now);
         }
         let (answer, wake) = answer?;
-        if let Some(token) = answer.token().filter(|token| *token > last_token) {
+        if let Some(token) = answer.token() {
             storable(token)?;
-            (self.given, row.last_token) = (token, token);
+            (self.given, row.last_token) = (token.max(self.given), token.max(row.last_token));
         }
         row.enrol(newcomer.map(|(_, life)| life), newcomer.map(|(owner, _)| owner));
         if answer.is_blocked() {

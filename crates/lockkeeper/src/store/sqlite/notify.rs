@@ -2,7 +2,7 @@
 //!
 //! The mail is read on the executor of whoever waits, so that nothing lies between a letter and the one it wakes. A thread, started when there is
 //! somebody to watch, polls the signs of life of the holders that our waiters wait for; it reads the mail too once that executor has
-//! ended. All of it is a hint: a full mailbox or a stopped thread costs a poll, never a lock.
+//! ended, or somebody waits on another one. All of it is a hint: a full mailbox or a stopped thread costs a poll, never a lock.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,6 +28,9 @@ const FULL: usize = 10;
 /// How many of those in the way of one waiter are watched; the rest is left to polling.
 const EYES: usize = 16;
 
+/// What is told of a mailbox that nobody reads any more.
+const GONE: [io::ErrorKind; 3] = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused, io::ErrorKind::BrokenPipe];
+
 /// Our mailbox and our bells; whoever reads and watches for it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Post(Arc<Shared>);
@@ -39,12 +42,12 @@ struct Shared {
     runtime: Runtime,
     /// Wakes the thread.
     nudge: OwnedFd,
-    /// Bound for the first who waits; `None`: no mail can come, only polling is left.
-    mailbox: OnceLock<Option<UnixDatagram>>,
+    /// Bound for the first who waits, with the executor on which it is read; `None`: no mail can come, only polling is left.
+    mailbox: OnceLock<Option<(UnixDatagram, Option<runtime::Executor>)>>,
     pens: Pens,
     /// The thread has been started.
     watching: AtomicBool,
-    /// Nobody but the thread reads the mail.
+    /// The thread reads the mail too.
     forsaken: AtomicBool,
     stopped: AtomicBool,
     desk: Mutex<Desk>,
@@ -88,13 +91,24 @@ impl Post {
     pub(super) fn hang(&self, name: &Name, owner: Option<WireOwner>, ringer: Ringer) -> Result<u64> {
         // With a sign of life, so that nobody sweeps the mailbox away.
         self.0.lives.current()?;
+        let here = runtime::executor();
         let mut bound = false;
-        self.0.mailbox.get_or_init(|| {
+        let there = self.0.mailbox.get_or_init(|| {
             bound = true;
-            self.0.bind().inspect_err(|error| tracing::debug!(%error, "no mailbox; asking by ourselves")).ok()
+            let mailbox = self.0.bind().inspect_err(|error| tracing::debug!(%error, "no mailbox; asking by ourselves")).ok()?;
+            Some((mailbox, here))
         });
-        if bound && let Some(Ok(mailbox)) = self.0.mailbox().map(UnixDatagram::try_clone) {
-            runtime::spawn_if_possible(Reader(Arc::downgrade(&self.0)).attend(mailbox));
+        match there {
+            Some((mailbox, _)) if bound => {
+                let reader = Reader(Arc::downgrade(&self.0));
+                // Without a copy of its own it is dropped, and the thread goes on.
+                if let Ok(mailbox) = mailbox.try_clone() {
+                    runtime::spawn_if_possible(reader.attend(mailbox));
+                }
+            }
+            // The executor that reads may rest while this one waits.
+            Some((_, reading)) if *reading != here => self.0.forsake(),
+            _ => {}
         }
         let mut desk = self.0.desk();
         desk.last_id += 1;
@@ -132,7 +146,7 @@ impl Post {
             return Sent::Here;
         }
         match self.0.pens.write(&self.0.place, to, &call.letter(name)) {
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Sent::Nowhere,
+            Err(error) if GONE.contains(&error.kind()) => Sent::Nowhere,
             _ => Sent::Away,
         }
     }
@@ -189,7 +203,7 @@ impl Shared {
     }
 
     fn mailbox(&self) -> Option<&UnixDatagram> {
-        self.mailbox.get().and_then(Option::as_ref)
+        self.mailbox.get()?.as_ref().map(|(mailbox, _)| mailbox)
     }
 
     fn nudge(&self) {
@@ -202,6 +216,13 @@ impl Shared {
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(self.place.mode()))?;
         mailbox.set_nonblocking(true)?;
         Ok(mailbox)
+    }
+
+    /// Whoever reads the mail may not do it any more: the thread does from now on.
+    fn forsake(self: &Arc<Self>) {
+        if !self.forsaken.swap(true, Ordering::SeqCst) {
+            self.watch();
+        }
     }
 
     /// Has the thread look at what is to be looked at now.
@@ -285,8 +306,7 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         if let Some(shared) = self.shared() {
-            shared.forsaken.store(true, Ordering::SeqCst);
-            shared.watch();
+            shared.forsake();
         }
     }
 }
