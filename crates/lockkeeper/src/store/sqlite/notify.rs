@@ -1,8 +1,8 @@
 //! Bells between processes: a datagram to those who listen, after the commit, and an eye on those who are in the way.
 //!
 //! The mail is read on the executor of whoever waits, so that nothing lies between a letter and the one it wakes. A thread, started when there is
-//! somebody to watch, polls the signs of life of the holders that our waiters wait for; it reads the mail too once that executor has
-//! ended, or somebody waits on another one. All of it is a hint: a full mailbox or a stopped thread costs a poll, never a lock.
+//! somebody to watch, polls the signs of life of the holders that our waiters wait for; it reads the mail instead once that executor
+//! has ended, or somebody waits on another one. All of it is a hint: a full mailbox or a stopped thread costs a poll, never a lock.
 
 use std::collections::HashMap;
 use std::io;
@@ -47,7 +47,7 @@ struct Shared {
     pens: Pens,
     /// The thread has been started.
     watching: AtomicBool,
-    /// The thread reads the mail too.
+    /// The thread reads the mail, and nobody else does.
     forsaken: AtomicBool,
     stopped: AtomicBool,
     desk: Mutex<Desk>,
@@ -292,7 +292,8 @@ impl Reader {
     async fn attend(self, mailbox: UnixDatagram) {
         let Ok(mailbox) = tokio::net::UnixDatagram::from_std(mailbox) else { return };
         while mailbox.readable().await.is_ok() {
-            let Some(shared) = self.shared() else { return };
+            // Not beside the thread: each of two would see half of a mailbox that was full, and neither that it was.
+            let Some(shared) = self.shared().filter(|shared| !shared.forsaken.load(Ordering::SeqCst)) else { return };
             shared.open_mail(|letter| mailbox.try_recv(letter));
         }
     }
