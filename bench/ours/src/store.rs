@@ -1,11 +1,11 @@
-//! A store without a session over it: ask, listen, ask again when the bell rings. What the library adds is the difference.
+//! A store without a session over it: ask, listen, ask again when the subscription rings. What the library adds is the difference.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bench_course::Lock;
-use lockkeeper::backend::{Acquire, Attempt, Backend, Bell, Claim, Kind, Release, Watch};
+use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Kind, Release, Subscription, Watch};
 use lockkeeper::name::Name;
 use lockkeeper::owner::{ClientId, WireOwner};
 use lockkeeper::runtime::Runtime;
@@ -62,17 +62,17 @@ impl Lock for Bare {
 
     async fn take(&self) -> WireOwner {
         let owner = WireOwner { client: self.client, number: self.last.fetch_add(1, Ordering::Relaxed) };
-        let mut bell: Option<Bell> = None;
+        let mut subscription: Option<Subscription> = None;
         loop {
             if let Attempt::Granted(_) = self.store.acquire(self.request(owner)).await.expect("an answer") {
                 return owner;
             }
-            match &bell {
+            match &subscription {
                 // The poll is there as it always is; it should not be needed.
-                Some(bell) => drop(tokio::time::timeout(Duration::from_secs(1), bell.rung()).await),
+                Some(subscription) => drop(tokio::time::timeout(Duration::from_secs(1), subscription.notified()).await),
                 None => {
                     let watch = Watch { name: self.name.clone(), kind: Kind::Mutex, owner: Some(owner) };
-                    bell = Some(self.store.watch(watch).await.expect("a bell"));
+                    subscription = Some(self.store.watch(watch).await.expect("a subscription"));
                 }
             }
         }

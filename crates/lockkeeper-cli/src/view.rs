@@ -50,7 +50,7 @@ struct SeenHolder {
 struct SeenWaiting {
     owner: String,
     wants: String,
-    place_left: Option<f64>,
+    expires_in: Option<f64>,
 }
 
 impl From<&Snapshot> for Seen {
@@ -69,7 +69,7 @@ impl From<&Snapshot> for Seen {
         let queue = found.queue.iter().map(|waiting| SeenWaiting {
             owner: waiting.owner.clone(),
             wants: claim(waiting.claim),
-            place_left: seconds(waiting.place_left),
+            expires_in: seconds(waiting.expires_in),
         });
         let semaphore = matches!(found.kind, Kind::Semaphore | Kind::CountingSemaphore);
         Self {
@@ -92,7 +92,7 @@ impl Seen {
             (holder.held_for, holder.lease_left) = (None, None);
         }
         for waiting in &mut still.queue {
-            waiting.place_left = None;
+            waiting.expires_in = None;
         }
         still
     }

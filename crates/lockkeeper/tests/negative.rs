@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Busy, Capabilities, ClientCard, Count, Event, Forced, Grant, Listing, Page,
-    Release, Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Busy, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Grant, Listing,
+    Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use lockkeeper::conformance::{self, Harness, Need, Running, Time, World};
 use lockkeeper::name::Name;
@@ -105,7 +105,7 @@ impl Backend for Broken {
         self.store.capabilities()
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
         self
     }
 
@@ -117,8 +117,8 @@ impl Backend for Broken {
         Box::pin(self.acquire_wrongly(request))
     }
 
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.store.together(names)
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.store.atomic_groups(names)
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -136,16 +136,16 @@ impl Backend for Broken {
         self.store.renew(requests)
     }
 
-    fn count(&self, mut request: Count) -> Reply<'_, Tally> {
+    fn count(&self, mut request: Count) -> Reply<'_, CountOutcome> {
         if self.flaw == Flaw::CountIsNotRepeatable {
             request.remember = Duration::ZERO;
         }
         self.store.count(request)
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         if self.flaw == Flaw::NobodyIsWoken {
-            return Box::pin(async { Ok(Bell::silent()) });
+            return Box::pin(async { Ok(Subscription::silent()) });
         }
         self.store.watch(watch)
     }

@@ -15,8 +15,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Page, Release,
+    Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use lockkeeper::layer::{Chaos, Fault, Faulty};
 use lockkeeper::name::Name;
@@ -204,7 +204,7 @@ impl Backend for FreesAnybody {
         Capabilities { hand_over: false, ..self.0.capabilities() }
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
         self
     }
 
@@ -216,8 +216,8 @@ impl Backend for FreesAnybody {
         self.0.acquire(request)
     }
 
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.0.together(names)
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.0.atomic_groups(names)
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -236,11 +236,11 @@ impl Backend for FreesAnybody {
         self.0.renew(requests)
     }
 
-    fn count(&self, request: Count) -> Reply<'_, Tally> {
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         self.0.count(request)
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         self.0.watch(watch)
     }
 

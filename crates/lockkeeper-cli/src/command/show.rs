@@ -84,7 +84,7 @@ fn whole(found: &Snapshot, room: Option<usize>) -> Vec<String> {
         lines.push("queue, first come first:".to_owned());
         let mut rows = vec![["", "WANTS", "OWNER", "PLACE KEPT FOR"].map(str::to_owned)];
         rows.extend(found.queue.iter().enumerate().map(|(place, waiting)| {
-            let kept = waiting.place_left.map_or_else(unknown, ago);
+            let kept = waiting.expires_in.map_or_else(unknown, ago);
             [(place + 1).to_string(), view::claim(waiting.claim), plain(&waiting.owner), kept]
         }));
         lines.extend(fitted(&rows, &QUEUE, room).into_iter().map(|line| format!("{INDENT}{line}")));

@@ -35,7 +35,7 @@ pub struct Capabilities {
     pub fencing: bool,
     /// A release may grant to a successor in the same step.
     pub hand_over: bool,
-    /// Several names in one step: those that go [together](super::Backend::together).
+    /// Several names in one step: those that go [together](super::Backend::atomic_groups).
     pub acquire_all: bool,
     /// Any text can be a name; else some are refused as [`ErrorKind::InvalidName`].
     pub any_name: bool,

@@ -7,20 +7,20 @@
 mod capability;
 mod event;
 mod finding;
+mod notify;
 mod outcome;
 mod request;
 mod snapshot;
 mod vote;
-mod wait;
 
 pub use capability::{Capabilities, Liveness};
 pub use event::{Event, LossReason};
 pub use finding::{Finding, Verdict};
-pub use outcome::{Attempt, AttemptAll, Busy, Counted, Grant, Released, Renewed, Tally};
+pub use notify::{Notifier, Subscription};
+pub use outcome::{Attempt, AttemptAll, Busy, CountOutcome, Counted, Grant, Released, Renewed};
 pub use request::{Acquire, Claim, Count, CountOp, CounterOp, Kind, LatchOp, Release, Renew, SemaphoreOp, Watch};
-pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiting};
+pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiter};
 pub use vote::{Standing, Vote, Voter};
-pub use wait::{Bell, Ringer};
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -60,7 +60,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// A second way to the same store that shares no connection with this one, for the keeper: what is slow here must not delay
     /// renewals there. A store without connections gives itself. Connections open when first used, on the executor that uses them.
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend>;
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend>;
 
     /// An id kept in the store: the same for all who ask, however they reached it, and different from every other store's. A store that forgot
     /// everything may get a new one.
@@ -75,7 +75,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Which of these names can be taken [at once](Self::acquire_all): groups of places in `names`, each place in one. Those who ask for the same
     /// names get the groups in the same order. Needs [`Capabilities::acquire_all`].
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
         vec![(0..names.len()).collect()]
     }
 
@@ -85,7 +85,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for none, or for names that do not go [together](Self::together).
+    /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for none, or for names that do not go [together](Self::atomic_groups).
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll>;
 
     /// Leaves nothing of this owner's claim at the name: neither hold nor place in the queue. (A writer that also reads keeps
@@ -102,13 +102,13 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Changes or reads a number: a counting semaphore, a latch, the size of a semaphore.
     ///
     /// *Atomic over:* the name's number and the memory of the request's id, which lasts for `remember`.
-    fn count(&self, request: Count) -> Reply<'_, Tally>;
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome>;
 
-    /// Listens for what may end a wait. The answer comes when the store is listening: what happens afterwards rings the bell.
+    /// Listens for what may end a wait. The answer comes when the store is listening: what happens afterwards rings the subscription.
     ///
-    /// Bells are hints. They may ring for nothing, and a lost connection may lose one: a store that reconnects rings all. A store
-    /// that cannot push ([`Capabilities::push`] is false) gives a bell that never rings.
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell>;
+    /// Subscriptions are hints. They may ring for nothing, and a lost connection may lose one: a store that reconnects rings all. A store
+    /// that cannot push ([`Capabilities::push`] is false) gives a subscription that never rings.
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription>;
 
     /// What is known about one name; `None` if nothing lies there.
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>>;

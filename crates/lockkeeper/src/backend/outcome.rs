@@ -70,7 +70,7 @@ pub enum Renewed {
 
 /// The answer to a counting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Tally {
+pub enum CountOutcome {
     /// It was carried out, now or when it first arrived.
     Counted(Counted),
     /// The request came after its `not_after`; nothing was changed.

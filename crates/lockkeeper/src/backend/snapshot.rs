@@ -18,7 +18,7 @@ pub struct Snapshot {
     /// Who holds it.
     pub holders: Vec<Holder>,
     /// Who waits in the store's own queue, first come first.
-    pub queue: Vec<Waiting>,
+    pub queue: Vec<Waiter>,
     /// The permits or the count: of a semaphore and a counting semaphore what is free, of a latch what is to go.
     pub value: Option<i64>,
     /// The size of a semaphore.
@@ -44,13 +44,13 @@ pub struct Holder {
 
 /// Somebody who stands in a store's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct Waiter {
     /// Its owner, as the store writes it.
     pub owner: String,
     /// What it waits for.
     pub claim: Claim,
     /// How long its place is kept unless it asks again.
-    pub place_left: Option<Duration>,
+    pub expires_in: Option<Duration>,
 }
 
 /// Who a client is.

@@ -48,6 +48,6 @@ pub trait Voter: Backend {
     /// Lets a store that knows of no run vote at once; does nothing to any other.
     fn admit(&self, max_lease: Duration) -> Reply<'_, ()>;
 
-    /// As [`Backend::lane`].
+    /// As [`Backend::keeper_connection`].
     fn second(self: Arc<Self>) -> Arc<dyn Voter>;
 }

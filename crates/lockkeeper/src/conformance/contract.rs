@@ -5,7 +5,8 @@ use std::time::Duration;
 use super::World;
 use super::any::rival;
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Busy, Claim, Count, CountOp, CounterOp, Kind, LatchOp, Release, Released, Renew, Renewed, Tally,
+    Acquire, Attempt, AttemptAll, Busy, Claim, Count, CountOp, CountOutcome, CounterOp, Kind, LatchOp, Release, Released, Renew,
+    Renewed,
 };
 use crate::error::ErrorKind;
 use crate::name::Name;
@@ -167,11 +168,11 @@ pub async fn a_late_count_changes_nothing(world: &World) {
         let name = format!("{kind:?}");
         for op in ops {
             let late = Count { not_after: past(world), ..world.tell(&name, op) };
-            assert_eq!(world.count(&late).await, Tally::Late, "{op:?}");
+            assert_eq!(world.count(&late).await, CountOutcome::Late, "{op:?}");
         }
         let read = if kind == Kind::Latch { CountOp::Latch(LatchOp::Read) } else { CountOp::Counter(CounterOp::Read) };
         let read = Count { not_after: past(world), ..world.tell(&name, read) };
-        assert!(matches!(world.count(&read).await, Tally::Counted(counted) if counted.value == 0));
+        assert!(matches!(world.count(&read).await, CountOutcome::Counted(counted) if counted.value == 0));
     }
 }
 
@@ -180,18 +181,18 @@ pub async fn counting_twice_is_once(world: &World) {
     let give = world.tell("c", CountOp::Counter(CounterOp::Give(5)));
     let take = world.tell("c", CountOp::Counter(CounterOp::Take(2)));
     let first = (world.count(&give).await, world.count(&take).await);
-    assert!(matches!(first.1, Tally::Counted(counted) if counted.done && counted.value == 3));
+    assert!(matches!(first.1, CountOutcome::Counted(counted) if counted.done && counted.value == 3));
     world.count(&world.tell("c", CountOp::Counter(CounterOp::Give(10)))).await;
     assert_eq!((world.count(&give).await, world.count(&take).await), first);
     let read = world.tell("c", CountOp::Counter(CounterOp::Read));
-    assert!(matches!(world.count(&read).await, Tally::Counted(counted) if counted.value == 13));
+    assert!(matches!(world.count(&read).await, CountOutcome::Counted(counted) if counted.value == 13));
     // A refusal is an answer like any other: repeated, though it would succeed by now.
     let drained = world.count(&world.tell("c", CountOp::Counter(CounterOp::Drain))).await;
-    assert!(matches!(drained, Tally::Counted(counted) if counted.value == 13));
+    assert!(matches!(drained, CountOutcome::Counted(counted) if counted.value == 13));
     let refused = world.tell("c", CountOp::Counter(CounterOp::Take(1)));
-    assert!(matches!(world.count(&refused).await, Tally::Counted(counted) if !counted.done));
+    assert!(matches!(world.count(&refused).await, CountOutcome::Counted(counted) if !counted.done));
     world.count(&world.tell("c", CountOp::Counter(CounterOp::Give(1)))).await;
-    assert!(matches!(world.count(&refused).await, Tally::Counted(counted) if !counted.done));
+    assert!(matches!(world.count(&refused).await, CountOutcome::Counted(counted) if !counted.done));
 }
 
 /// A release with a successor: what `owner` has goes to `then`, in one step.
@@ -281,7 +282,7 @@ pub async fn several_names_with_a_wrong_kind_change_nothing(world: &World) {
 /// Every name is in one group of those that go together, and names with the same text in braces are in one.
 pub async fn which_names_go_together_is_told(world: &World) {
     let names: Vec<Name> = ["foo", "{all}a", "bar", "{all}b", "x"].map(|name| Name::new(name).unwrap()).into();
-    let groups = world.backend().together(&names.iter().collect::<Vec<_>>());
+    let groups = world.backend().atomic_groups(&names.iter().collect::<Vec<_>>());
     let mut places: Vec<usize> = groups.iter().flatten().copied().collect();
     places.sort_unstable();
     assert_eq!(places, [0, 1, 2, 3, 4], "{groups:?}");
@@ -299,13 +300,13 @@ pub async fn a_bell_rings_for_what_happens_after_listening(world: &World) {
             if claim == Claim::Fair {
                 assert!(matches!(world.take(world.ask(&name, waits, next)).await, Attempt::Busy(_)));
             }
-            let bell = world.listen(&name, claim.kind(), (claim == Claim::Fair).then_some(next)).await;
+            let subscription = world.listen(&name, claim.kind(), (claim == Claim::Fair).then_some(next)).await;
             if forced {
                 assert_eq!(world.force(&name).await.from.len(), 1);
             } else {
                 assert!(world.give_back(&name, claim, holder).await);
             }
-            assert!(world.rings(&bell).await, "{claim:?}, forced: {forced}");
+            assert!(world.rings(&subscription).await, "{claim:?}, forced: {forced}");
             world.give_back(&name, waits, next).await;
         }
     }
@@ -316,17 +317,17 @@ pub async fn a_bell_rings_when_a_number_changes(world: &World) {
     let can = world.capabilities();
     if can.counting_semaphore {
         for op in [CounterOp::Give(1), CounterOp::Add(1)] {
-            let bell = world.listen("c", Kind::CountingSemaphore, None).await;
+            let subscription = world.listen("c", Kind::CountingSemaphore, None).await;
             world.count(&world.tell("c", CountOp::Counter(op))).await;
-            assert!(world.rings(&bell).await, "{op:?}");
+            assert!(world.rings(&subscription).await, "{op:?}");
         }
     }
     if can.latch {
         for op in [LatchOp::Down, LatchOp::Remove] {
             world.count(&world.tell("l", CountOp::Latch(LatchOp::Init(1)))).await;
-            let bell = world.listen("l", Kind::Latch, None).await;
+            let subscription = world.listen("l", Kind::Latch, None).await;
             world.count(&world.tell("l", CountOp::Latch(op))).await;
-            assert!(world.rings(&bell).await, "{op:?}");
+            assert!(world.rings(&subscription).await, "{op:?}");
         }
     }
 }

@@ -47,7 +47,7 @@ pub async fn who_takes_a_permit_again_lets_another_in(world: &World) {
 /// Whoever is woken and does not ask holds nobody up: it is taken again at once, and a try finds it free after a moment.
 pub async fn who_is_woken_and_does_not_ask_holds_nobody_up(world: &World) {
     let client = world.client();
-    let bell = world.listen("m", Kind::Mutex, None).await;
+    let subscription = world.listen("m", Kind::Mutex, None).await;
     let mutex = Mutex::new(&client, "m");
     mutex.lock().await.unwrap().release().await.unwrap();
     let began = world.now();
@@ -58,7 +58,7 @@ pub async fn who_is_woken_and_does_not_ask_holds_nobody_up(world: &World) {
     world.pass(Duration::from_millis(150)).await;
     let guard = mutex.try_lock().await.unwrap().expect("nobody has it, and nobody asks for it");
     guard.release().await.unwrap();
-    drop(bell);
+    drop(subscription);
 }
 
 /// A release tells whether it woke somebody.
@@ -69,8 +69,8 @@ pub async fn a_release_tells_whether_it_woke_somebody(world: &World) {
     let release = |owner| Release { name: Name::new(&name).unwrap(), claim: Claim::Mutex, owner, then: None };
     assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, 0, "nobody listened");
     let holder = world.occupy(&name, Claim::Mutex).await;
-    let bell = world.listen(&name, Kind::Mutex, None).await;
+    let subscription = world.listen(&name, Kind::Mutex, None).await;
     assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, 1);
     assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, 0, "nothing was given back");
-    drop(bell);
+    drop(subscription);
 }

@@ -128,15 +128,15 @@ pub async fn a_withdrawn_head_passes_the_turn_on(world: &World) {
     let (head, next) = (world.stranger(), world.stranger());
     let holder = world.occupy("m", Claim::Fair).await;
     assert!(matches!(world.take(world.ask("m", Claim::Fair, head)).await, Attempt::Busy(_)));
-    let bell = world.listen("m", Kind::Mutex, Some(next)).await;
+    let subscription = world.listen("m", Kind::Mutex, Some(next)).await;
     let waiting = world.ask("m", Claim::Fair, next);
     assert!(matches!(world.take(waiting.clone()).await, Attempt::Busy(_)));
     assert!(world.give_back("m", Claim::Fair, holder).await);
-    // Whether the first release rang here too is left open: bells may ring for nothing.
-    world.within(Duration::from_millis(50), bell.rung()).await;
+    // Whether the first release rang here too is left open: subscriptions may ring for nothing.
+    world.within(Duration::from_millis(50), subscription.notified()).await;
     assert!(matches!(world.take(waiting.clone()).await, Attempt::Busy(_)), "not its turn");
     assert!(!world.give_back("m", Claim::Fair, head).await, "it held nothing");
-    assert!(world.rings(&bell).await, "the next was not told");
+    assert!(world.rings(&subscription).await, "the next was not told");
     world.grant(waiting).await;
     assert!(world.give_back("m", Claim::Fair, next).await);
 }
@@ -154,7 +154,7 @@ pub async fn the_queue_is_seen_in_its_order(world: &World) {
     let seen: Vec<_> = found.queue.iter().map(|waiting| waiting.owner.clone()).collect();
     assert_eq!(seen, waiting.map(|owner| owner.to_string()));
     assert!(
-        found.queue.iter().all(|waiting| waiting.claim == Claim::Fair && waiting.place_left.is_none_or(|left| !left.is_zero()))
+        found.queue.iter().all(|waiting| waiting.claim == Claim::Fair && waiting.expires_in.is_none_or(|left| !left.is_zero()))
     );
     for owner in waiting.into_iter().chain([holder]) {
         world.give_back("m", Claim::Fair, owner).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::World;
-use crate::backend::{CountOp, LatchOp, Tally};
+use crate::backend::{CountOp, CountOutcome, LatchOp};
 use crate::error::ErrorKind;
 use crate::layer::{Fault, Faulty};
 use crate::sync::CountDownLatch;
@@ -191,7 +191,7 @@ pub async fn a_repeated_set_does_not_close_it_again(world: &World) {
     let set = world.tell("l", CountOp::Latch(LatchOp::Init(1)));
     let down = world.tell("l", CountOp::Latch(LatchOp::Down));
     for request in [&set, &down, &set, &down] {
-        assert!(matches!(world.count(request).await, Tally::Counted(counted) if counted.done), "{:?}", request.op);
+        assert!(matches!(world.count(request).await, CountOutcome::Counted(counted) if counted.done), "{:?}", request.op);
     }
     CountDownLatch::new(&world.client(), "l").wait().timeout(Duration::ZERO).await.expect("open");
 }

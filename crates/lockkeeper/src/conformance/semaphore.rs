@@ -198,9 +198,9 @@ pub async fn growing_tells_those_who_wait(world: &World) {
     let client = world.client();
     let semaphore = Semaphore::new(&client, "s", 1);
     let permit = semaphore.acquire().await.unwrap();
-    let bell = world.listen("s", Kind::Semaphore, None).await;
+    let subscription = world.listen("s", Kind::Semaphore, None).await;
     let grown = semaphore.resize(2).await.unwrap();
-    assert!(world.rings(&bell).await, "nobody was told");
+    assert!(world.rings(&subscription).await, "nobody was told");
     let second = grown.try_acquire().await.unwrap().expect("a new permit");
     for permit in [permit, second] {
         permit.release().await.unwrap();
@@ -258,7 +258,7 @@ pub async fn the_size_is_set_once(world: &World) {
     let client = world.client();
     for (size, done) in [(3, true), (5, false)] {
         let request = world.tell("s", CountOp::Semaphore(SemaphoreOp::Init(size)));
-        assert!(matches!(world.count(&request).await, crate::backend::Tally::Counted(counted) if counted.done == done));
+        assert!(matches!(world.count(&request).await, crate::backend::CountOutcome::Counted(counted) if counted.done == done));
     }
     Semaphore::new(&client, "s", 3).acquire().await.unwrap().release().await.unwrap();
 }

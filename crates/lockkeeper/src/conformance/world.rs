@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::{Need, Running};
 use crate::backend::{
-    Acquire, Attempt, Backend, Bell, Capabilities, Claim, Count, CountOp, Forced, Grant, Kind, Listing, Release, Renew, Renewed,
-    Snapshot, Tally, Watch,
+    Acquire, Attempt, Backend, Capabilities, Claim, Count, CountOp, CountOutcome, Forced, Grant, Kind, Listing, Release, Renew,
+    Renewed, Snapshot, Subscription, Watch,
 };
 use crate::layer::{Chaos, Observe};
 use crate::name::Name;
@@ -254,18 +254,18 @@ impl World {
     }
 
     /// Counts at the level of the contract.
-    pub async fn count(&self, request: &Count) -> Tally {
+    pub async fn count(&self, request: &Count) -> CountOutcome {
         self.chaos.count(request.clone()).await.expect("an answer")
     }
 
     /// Listens at the level of the contract.
-    pub async fn listen(&self, name: &str, kind: Kind, owner: Option<WireOwner>) -> Bell {
-        self.chaos.watch(Watch { name: Name::new(name).expect("a good name"), kind, owner }).await.expect("a bell")
+    pub async fn listen(&self, name: &str, kind: Kind, owner: Option<WireOwner>) -> Subscription {
+        self.chaos.watch(Watch { name: Name::new(name).expect("a good name"), kind, owner }).await.expect("a subscription")
     }
 
-    /// Whether the bell rings soon.
-    pub async fn rings(&self, bell: &Bell) -> bool {
-        self.within(Duration::from_millis(500), bell.rung()).await.is_some()
+    /// Whether the subscription rings soon.
+    pub async fn rings(&self, subscription: &Subscription) -> bool {
+        self.within(Duration::from_millis(500), subscription.notified()).await.is_some()
     }
 
     /// Takes a name from whoever holds it.

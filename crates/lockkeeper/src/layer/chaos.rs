@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Page, Release,
+    Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -52,7 +52,7 @@ struct Plan {
     always: Vec<(Faulty, Fault)>,
     /// How often every request yields before and after it is carried out.
     yields: usize,
-    /// Bells do not ring.
+    /// Subscriptions do not ring.
     muted: bool,
     carried_out: Vec<Faulty>,
 }
@@ -143,8 +143,8 @@ impl Backend for Chaos {
         self.inner.capabilities()
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::new(Self { inner: Arc::clone(&self.inner).lane(), plan: Arc::clone(&self.plan) })
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
+        Arc::new(Self { inner: Arc::clone(&self.inner).keeper_connection(), plan: Arc::clone(&self.plan) })
     }
 
     fn identity(&self) -> Reply<'_, String> {
@@ -155,8 +155,8 @@ impl Backend for Chaos {
         self.disturbed(Faulty::Acquire, self.inner.acquire(request))
     }
 
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.inner.together(names)
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.inner.atomic_groups(names)
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -171,13 +171,13 @@ impl Backend for Chaos {
         self.disturbed(Faulty::Renew, self.inner.renew(requests))
     }
 
-    fn count(&self, request: Count) -> Reply<'_, Tally> {
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         self.disturbed(Faulty::Count, self.inner.count(request))
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         if self.plan().muted {
-            return self.disturbed(Faulty::Watch, Box::pin(async { Ok(Bell::silent()) }));
+            return self.disturbed(Faulty::Watch, Box::pin(async { Ok(Subscription::silent()) }));
         }
         self.disturbed(Faulty::Watch, self.inner.watch(watch))
     }

@@ -18,8 +18,8 @@ use std::time::Duration;
 use tracing::{Instrument, Level, debug_span, field};
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Kind, Listing, LossReason, Page,
-    Release, Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Kind, Listing,
+    LossReason, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::Result;
 use crate::name::Name;
@@ -84,8 +84,8 @@ impl Backend for Observe {
         self.0.capabilities()
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::new(Self(Arc::clone(&self.0).lane()))
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
+        Arc::new(Self(Arc::clone(&self.0).keeper_connection()))
     }
 
     fn identity(&self) -> Reply<'_, String> {
@@ -99,8 +99,8 @@ impl Backend for Observe {
         )
     }
 
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.0.together(names)
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.0.atomic_groups(names)
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -121,14 +121,14 @@ impl Backend for Observe {
         traced!(self.0.renew(requests), debug_span!("lockkeeper.renew", holds = requests.len(), answer = field::Empty))
     }
 
-    fn count(&self, request: Count) -> Reply<'_, Tally> {
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         traced!(
             self.0.count(request),
             debug_span!("lockkeeper.count", name = %request.name, op = ?request.op, answer = field::Empty)
         )
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         self.0.watch(watch)
     }
 

@@ -42,7 +42,7 @@ pub use record::Record;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Acquire, Attempt, Count, Release, Released, Renew, Renewed, Tally};
+use crate::backend::{Acquire, Attempt, Count, CountOutcome, Release, Released, Renew, Renewed};
 use crate::error::Result;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
@@ -81,7 +81,7 @@ pub enum Outcome {
     /// To a renewal.
     Renew(Renewed),
     /// To a counting request.
-    Count(Tally),
+    Count(CountOutcome),
     /// To a forced release: whether somebody held it.
     Force(bool),
 }

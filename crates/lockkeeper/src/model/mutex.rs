@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::Hold;
 use super::{Now, Wake};
-use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Holder, Waiting};
+use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Holder, Waiter};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
@@ -112,14 +112,10 @@ impl State {
         self.holder.iter().map(|(owner, hold)| hold.describe(*owner, Claim::Mutex, at)).collect()
     }
 
-    pub(super) fn waiting(&self, at: Instant) -> Vec<Waiting> {
+    pub(super) fn waiting(&self, at: Instant) -> Vec<Waiter> {
         self.queue
             .iter()
-            .map(|place| Waiting {
-                owner: place.owner.to_string(),
-                claim: Claim::Fair,
-                place_left: Some(place.expires.since(at)),
-            })
+            .map(|place| Waiter { owner: place.owner.to_string(), claim: Claim::Fair, expires_in: Some(place.expires.since(at)) })
             .collect()
     }
 }

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Now, Step, Wake, counter, latch, mutex, rwlock, semaphore};
 use crate::backend::{
-    Acquire, Attempt, Claim, Count, CountOp, Counted, Grant, Holder, Kind, Release, Released, Renew, Renewed, Snapshot, Tally,
+    Acquire, Attempt, Claim, Count, CountOp, CountOutcome, Counted, Grant, Holder, Kind, Release, Released, Renew, Renewed,
+    Snapshot,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -224,15 +225,15 @@ impl Record {
     /// # Errors
     ///
     /// `WrongKind` if another kind lives there; `InvalidArgument` if the number would leave its range.
-    pub fn count(&mut self, request: &Count, now: Now) -> Result<Step<Tally>> {
+    pub fn count(&mut self, request: &Count, now: Now) -> Result<Step<CountOutcome>> {
         self.expire(now.at);
         let read = request.op.is_read();
         // First, so that a late repetition tells whether the first one was carried out.
         if let Some(seen) = self.seen.get(&request.id) {
-            return Ok(Step::quiet(Tally::Counted(seen.answer)));
+            return Ok(Step::quiet(CountOutcome::Counted(seen.answer)));
         }
         if !read && now.at > request.not_after {
-            return Ok(Step::quiet(Tally::Late));
+            return Ok(Step::quiet(CountOutcome::Late));
         }
         let done = match request.op {
             CountOp::Counter(op) => state_of!(self, CountingSemaphore, Counter, &request.name).and_then(|state| state.apply(op)),
@@ -244,7 +245,7 @@ impl Record {
         if !read {
             self.seen.insert(request.id, Seen { answer, expires: now.at.plus(request.remember) });
         }
-        Ok(Step { answer: Tally::Counted(answer), wake })
+        Ok(Step { answer: CountOutcome::Counted(answer), wake })
     }
 
     /// Removes all holders and tells whom.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::record::Hold;
 use super::{Now, Wake};
-use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Holder, Waiting};
+use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Holder, Waiter};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
@@ -139,15 +139,15 @@ impl State {
         writer.chain(readers).collect()
     }
 
-    pub(super) fn waiting(&self, at: Instant) -> Vec<Waiting> {
+    pub(super) fn waiting(&self, at: Instant) -> Vec<Waiter> {
         let mut marks: Vec<_> = self.pending.iter().collect();
         marks.sort_by_key(|(_, mark)| mark.since);
         marks
             .into_iter()
-            .map(|(owner, mark)| Waiting {
+            .map(|(owner, mark)| Waiter {
                 owner: owner.to_string(),
                 claim: Claim::Write,
-                place_left: Some(mark.expires.since(at)),
+                expires_in: Some(mark.expires.since(at)),
             })
             .collect()
     }

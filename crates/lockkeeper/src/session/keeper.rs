@@ -17,7 +17,7 @@ const CARD_TTL: Duration = Duration::from_secs(90);
 
 /// Runs until the session ends and nothing is left to give back.
 pub(super) async fn keep(core: Arc<Core>) {
-    let lane = Arc::clone(&core.backend).lane();
+    let lane = Arc::clone(&core.backend).keeper_connection();
     let card = card(&core);
     let mut announce_at = Instant::default();
     loop {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::{Core, lock};
-use crate::backend::{Acquire, Attempt, Bell, Claim, Release};
+use crate::backend::{Acquire, Attempt, Claim, Release, Subscription};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
@@ -40,7 +40,7 @@ struct State {
     /// Others go first until then: see the head of this file.
     courtesy: Option<Instant>,
     /// Shared by one first waiter after the other.
-    bell: Option<Arc<Bell>>,
+    subscription: Option<Arc<Subscription>>,
 }
 
 #[derive(Debug)]
@@ -127,7 +127,7 @@ impl Line {
     /// A release that was sent at `sent` woke so many listeners: if others than we, they go first. Tells if so.
     pub(super) fn woke(&self, listeners: u32, sent: Instant, now: Instant) -> bool {
         let mut state = lock(&self.state);
-        let others = listeners > u32::from(state.bell.is_some());
+        let others = listeners > u32::from(state.subscription.is_some());
         if others {
             let (times, least, most) = COURTESY;
             state.courtesy = Some(now.plus((now.since(sent) * times).clamp(least, most)));
@@ -247,12 +247,12 @@ impl Turn {
         self.spot.wake.notified()
     }
 
-    pub(crate) fn bell(&self) -> Option<Arc<Bell>> {
-        lock(&self.line.state).bell.clone()
+    pub(crate) fn subscription(&self) -> Option<Arc<Subscription>> {
+        lock(&self.line.state).subscription.clone()
     }
 
-    pub(crate) fn set_bell(&self, bell: Arc<Bell>) {
-        lock(&self.line.state).bell = Some(bell);
+    pub(crate) fn set_subscription(&self, subscription: Arc<Subscription>) {
+        lock(&self.line.state).subscription = Some(subscription);
     }
 
     /// Takes no hand-over from now on; `Some` if one is, or may be, on its way or here.
@@ -278,7 +278,7 @@ impl Drop for Turn {
             state.wake_first();
         }
         if state.spots.is_empty() {
-            state.bell = None;
+            state.subscription = None;
         }
     }
 }

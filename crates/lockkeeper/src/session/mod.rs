@@ -1,7 +1,7 @@
 //! Holding on: a client's identity at a store, and everything that outlives a single call: renewal, loss, background release.
 //!
 //! Acquire and release run where the caller runs. Renewal, loss and what `Drop` leaves behind run on the keeper: one thread
-//! and one [lane](crate::backend::Backend::lane) per client, so that a stalled or vanished executor loses no lock.
+//! and one [lane](crate::backend::Backend::keeper_connection) per client, so that a stalled or vanished executor loses no lock.
 
 mod hold;
 mod keeper;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::target::Target;
 use super::wait::{Look, Looked, Patience, wait};
-use crate::backend::{Acquire, Attempt, AttemptAll, Bell, Busy, Claim, Event, Grant, Release, Renew, Watch, drift};
+use crate::backend::{Acquire, Attempt, AttemptAll, Busy, Claim, Event, Grant, Release, Renew, Subscription, Watch, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::WireOwner;
 use crate::runtime::{self, Instant};
@@ -147,8 +147,8 @@ impl Look for Together<'_> {
         }
     }
 
-    async fn listen(&mut self) -> Result<Arc<Bell>> {
-        Ok(Arc::new(Bell::silent()))
+    async fn listen(&mut self) -> Result<Arc<Subscription>> {
+        Ok(Arc::new(Subscription::silent()))
     }
 
     fn told(&self) -> impl Future<Output = ()> + Send {
@@ -177,7 +177,7 @@ struct Taking<'a> {
     patience: Patience,
     ticket: Option<Ticket>,
     turn: Option<Turn>,
-    bell: Option<Arc<Bell>>,
+    subscription: Option<Arc<Subscription>>,
     /// The `not_after` of a request that is out.
     in_flight: Option<Instant>,
     /// The latest `not_after` of requests that got no answer.
@@ -234,7 +234,7 @@ impl<'a> Taking<'a> {
             patience,
             ticket: None,
             turn: None,
-            bell: None,
+            subscription: None,
             in_flight: None,
             unknown_until: Instant::default(),
             asks_alone: false,
@@ -377,7 +377,7 @@ impl Look for Taking<'_> {
                 }
                 Stand::Ask => {}
                 // They will most likely have it when we ask: time to listen.
-                Stand::AskLater if self.bell.is_none() && turn.bell().is_none() => {
+                Stand::AskLater if self.subscription.is_none() && turn.subscription().is_none() => {
                     return Ok(Looked::Busy(Busy { retry_in: Some(Duration::ZERO), ahead: None }));
                 }
                 Stand::AskLater => {
@@ -396,29 +396,29 @@ impl Look for Taking<'_> {
                 }
             }
         }
-        if std::mem::take(&mut self.unheard) && self.request.place.is_some() && self.bell.is_none() {
+        if std::mem::take(&mut self.unheard) && self.request.place.is_some() && self.subscription.is_none() {
             // Known already: listen, and ask then.
             return Ok(Looked::Busy(Busy::default()));
         }
         self.ask(self.target.session.core().runtime.now()).await
     }
 
-    async fn listen(&mut self) -> Result<Arc<Bell>> {
+    async fn listen(&mut self) -> Result<Arc<Subscription>> {
         // Whether or not it succeeds, the next thing to do is to ask.
         self.unheard = false;
-        if let Some(bell) = self.turn.as_ref().and_then(Turn::bell) {
-            self.bell = Some(Arc::clone(&bell));
-            return Ok(bell);
+        if let Some(subscription) = self.turn.as_ref().and_then(Turn::subscription) {
+            self.subscription = Some(Arc::clone(&subscription));
+            return Ok(subscription);
         }
         let core = self.target.session.core();
         let Acquire { name, claim, owner, .. } = &self.request;
         let watch = Watch { name: name.clone(), kind: claim.kind(), owner: (*claim == Claim::Fair).then_some(*owner) };
-        let bell = Arc::new(core.call(core.settings.command_timeout, core.backend.watch(watch)).await?);
+        let subscription = Arc::new(core.call(core.settings.command_timeout, core.backend.watch(watch)).await?);
         if let Some(turn) = &self.turn {
-            turn.set_bell(Arc::clone(&bell));
+            turn.set_subscription(Arc::clone(&subscription));
         }
-        self.bell = Some(Arc::clone(&bell));
-        Ok(bell)
+        self.subscription = Some(Arc::clone(&subscription));
+        Ok(subscription)
     }
 
     fn told(&self) -> impl Future<Output = ()> + Send {

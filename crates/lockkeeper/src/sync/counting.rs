@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::target::Target;
 use super::wait::{Look, Looked, Patience, wait};
-use crate::backend::{Bell, Busy, Count, CountOp, Counted, Tally, Watch};
+use crate::backend::{Busy, Count, CountOp, CountOutcome, Counted, Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{BoxFuture, Instant};
 use crate::session::Trouble;
@@ -42,9 +42,9 @@ async fn count_by(target: &Target, op: CountOp, deadline: Instant) -> Result<Cou
         let now = core.runtime.now();
         let limit = request.not_after.min(deadline).since(now).clamp(timeout / 10, timeout / 3);
         let error = match core.call(limit, core.backend.count(request.clone())).await {
-            Ok(Tally::Counted(counted)) => return Ok(counted),
+            Ok(CountOutcome::Counted(counted)) => return Ok(counted),
             // Not carried out, now or when it was sent before: that would be remembered.
-            Ok(Tally::Late) => {
+            Ok(CountOutcome::Late) => {
                 return Err(Error::new(
                     ErrorKind::Unavailable,
                     "the request reached the store too late; the network or its clock is slow",
@@ -135,7 +135,7 @@ impl Look for Watching<'_> {
         Ok(if ready { Looked::Ready(()) } else { Looked::Busy(Busy::default()) })
     }
 
-    async fn listen(&mut self) -> Result<Arc<Bell>> {
+    async fn listen(&mut self) -> Result<Arc<Subscription>> {
         let core = self.target.session.core();
         let watch = Watch { name: self.target.name()?.clone(), kind: self.op.kind(), owner: None };
         core.call(core.settings.command_timeout, core.backend.watch(watch)).await.map(Arc::new)

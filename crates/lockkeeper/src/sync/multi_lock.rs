@@ -173,7 +173,7 @@ async fn try_rest(
     for of_one in parts.chunk_by(|a, b| Arc::ptr_eq(a.target.session.core(), b.target.session.core())) {
         let core = of_one[0].target.session.core();
         let names = of_one.iter().map(|part| part.target.name()).collect::<Result<Vec<_>>>()?;
-        for group in core.backend.together(&names) {
+        for group in core.backend.atomic_groups(&names) {
             let wanted: Vec<usize> = group.into_iter().map(|at| first + at).filter(|index| held[*index].is_none()).collect();
             if core.capabilities.acquire_all {
                 let group: Vec<_> = wanted.iter().map(|index| (&parts[*index].target, parts[*index].claim)).collect();

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Bell, Busy};
+use crate::backend::{Busy, Subscription};
 use crate::error::{Error, Result};
 use crate::runtime::{self, Instant};
 use crate::session::{Session, Settings, Trouble};
@@ -32,7 +32,7 @@ pub(super) trait Look: Send {
     fn look(&mut self) -> impl Future<Output = Result<Looked<Self::Found>>> + Send;
 
     /// Listens to the store.
-    fn listen(&mut self) -> impl Future<Output = Result<Arc<Bell>>> + Send;
+    fn listen(&mut self) -> impl Future<Output = Result<Arc<Subscription>>> + Send;
 
     /// Resolves when somebody in this process has news.
     fn told(&self) -> impl Future<Output = ()> + Send;
@@ -84,17 +84,17 @@ pub(super) fn wait<L: Look>(
         let core = session.core();
         let deadline = patience.deadline(began);
         let mut trouble = patience.trouble(&core.settings);
-        let mut bell: Option<Arc<Bell>> = None;
+        let mut subscription: Option<Arc<Subscription>> = None;
         loop {
             session.check_open()?;
             let found = look.look().await;
             let now = core.runtime.now();
-            if matches!(found, Ok(Looked::Busy(_))) && bell.is_none() && patience != Patience::Try {
+            if matches!(found, Ok(Looked::Busy(_))) && subscription.is_none() && patience != Patience::Try {
                 let limit = Settings::POLL.0.min(deadline.since(now));
                 match runtime::within(limit, Box::pin(look.listen())).await {
-                    // What happened between asking and listening rang no bell of ours: ask once more.
+                    // What happened between asking and listening rang no subscription of ours: ask once more.
                     Some(Ok(ours)) => {
-                        bell = Some(ours);
+                        subscription = Some(ours);
                         continue;
                     }
                     // The store answers, it only does not push: no trouble, but a wait by asking. The pause counts from the answer,
@@ -108,9 +108,9 @@ pub(super) fn wait<L: Look>(
                 Weighed::GiveUp => return Ok(None),
                 Weighed::Wait { until, listening } => (until, listening),
             };
-            let rung = async {
-                match &bell {
-                    Some(bell) if listening => bell.rung().await,
+            let notified = async {
+                match &subscription {
+                    Some(subscription) if listening => subscription.notified().await,
                     _ => std::future::pending().await,
                 }
             };
@@ -123,7 +123,7 @@ pub(super) fn wait<L: Look>(
                 }
             };
             tokio::select! {
-                () = rung => {}
+                () = notified => {}
                 () = look.told() => {}
                 () = late => {}
             }
@@ -135,7 +135,7 @@ pub(super) fn wait<L: Look>(
 enum Weighed<T> {
     Found(T),
     GiveUp,
-    /// Look again then, or before if told; also by the bell.
+    /// Look again then, or before if told; also by the subscription.
     Wait {
         until: Instant,
         listening: bool,

@@ -1,6 +1,6 @@
 //! A counting semaphore conserves: what was put in and not taken out is there, however often a request is sent.
 
-use lockkeeper::backend::{CountOp, Counted, CounterOp, Tally};
+use lockkeeper::backend::{CountOp, CountOutcome, Counted, CounterOp};
 use lockkeeper::model::{Outcome, Record, Request};
 use proptest::collection::vec;
 use proptest::prelude::Just;
@@ -68,7 +68,9 @@ pub(crate) fn counts_once<S: Subject, Op: Copy>(
                 ensure(*bench.subject.record() == untouched, ONCE, || format!("{:?} changed something", this.request))?;
             }
             _ => {
-                let Outcome::Count(Tally::Counted(counted)) = answer else { return Err(format!("not counted: {answer:?}")) };
+                let Outcome::Count(CountOutcome::Counted(counted)) = answer else {
+                    return Err(format!("not counted: {answer:?}"));
+                };
                 judge(this.op, counted, &mut bench)?;
                 this.answered = Some((answer, at + this.remember));
             }
@@ -134,7 +136,7 @@ pub(crate) fn conserves<S: Subject>(deeds: &[(u64, Deed<CounterOp>)]) -> Verdict
         looks += 1;
         let look = count(count_id(1_000 + looks), CountOp::Counter(CounterOp::Read), 1);
         let seen = bench.send(&look).map_err(|error| error.to_string())?.answer;
-        let expected = Outcome::Count(Tally::Counted(Counted { done: false, value }));
+        let expected = Outcome::Count(CountOutcome::Counted(Counted { done: false, value }));
         ensure(seen == expected, CONSERVED, || format!("{value} should be there, seen {seen:?}"))
     })
 }

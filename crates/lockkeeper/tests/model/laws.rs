@@ -1,6 +1,6 @@
 //! What the contract promises of every request, whatever the kind: twice is once, never late, nothing left, nothing half done.
 
-use lockkeeper::backend::{Attempt, CountOp, CounterOp, Kind, LatchOp, SemaphoreOp, Tally};
+use lockkeeper::backend::{Attempt, CountOp, CountOutcome, CounterOp, Kind, LatchOp, SemaphoreOp};
 use lockkeeper::model::{Outcome, Record, Request};
 use lockkeeper::runtime::Instant;
 
@@ -76,7 +76,7 @@ pub(crate) fn late_changes_nothing<S: Subject>(script: &[Move]) -> Verdict {
         let (Some(late), Some(just)) = (until(request, bench.at() - 1), until(request, bench.at())) else { return Ok(()) };
         let mut subject = bench.subject.clone();
         let answer = comparable(&subject.step(&late, bench.now()));
-        let told = matches!(answer, Ok(Outcome::Acquire(Attempt::Late) | Outcome::Count(Tally::Late)));
+        let told = matches!(answer, Ok(Outcome::Acquire(Attempt::Late) | Outcome::Count(CountOutcome::Late)));
         ensure(told, NEVER_LATE, || format!("{late:?}: {answer:?}"))?;
         let untouched = bench.untouched();
         ensure(*subject.record() == untouched, NEVER_LATE, || format!("{late:?} made {:?}", subject.record()))?;

@@ -1,7 +1,7 @@
 //! Negative controls: a model broken on purpose must be caught by the same checkers, for the law that it breaks.
 
 use lockkeeper::Result;
-use lockkeeper::backend::{Attempt, Kind, Tally};
+use lockkeeper::backend::{Attempt, CountOutcome, Kind};
 use lockkeeper::model::{self, Now, Outcome, Record, Request, Step, Wake};
 use lockkeeper::owner::WireOwner;
 use lockkeeper::runtime::Instant;
@@ -132,7 +132,7 @@ broken! {
         let told = model::step(&mut me.record.clone(), &request, now);
         let answer = model::step(&mut me.record, &done, now);
         match told {
-            Ok(Step { answer: Outcome::Acquire(Attempt::Late) | Outcome::Count(Tally::Late), .. }) => told,
+            Ok(Step { answer: Outcome::Acquire(Attempt::Late) | Outcome::Count(CountOutcome::Late), .. }) => told,
             _ => answer,
         }
     }

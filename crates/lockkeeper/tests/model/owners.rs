@@ -1,7 +1,7 @@
 //! Each owner's own: nobody's release or renewal touches another, and a hand-over is a release and an acquire in one.
 
 use lockkeeper::ErrorKind;
-use lockkeeper::backend::{Attempt, Claim, Holder, Released, Renewed, Snapshot, Waiting};
+use lockkeeper::backend::{Attempt, Claim, Holder, Released, Renewed, Snapshot, Waiter};
 use lockkeeper::model::{Outcome, Record, Request, Wake};
 use lockkeeper::owner::WireOwner;
 
@@ -15,7 +15,7 @@ const NOT_SHORTER: &str = "a lease is never shortened";
 const IN_ONE: &str = "a hand-over is a release followed by an acquire";
 
 /// All that these owners have at the name.
-fn belongings(seen: Option<&Snapshot>, whose: impl Fn(&str) -> bool) -> (Vec<Holder>, Vec<Waiting>) {
+fn belongings(seen: Option<&Snapshot>, whose: impl Fn(&str) -> bool) -> (Vec<Holder>, Vec<Waiter>) {
     seen.map_or_else(Default::default, |seen| {
         (
             seen.holders.iter().filter(|holder| whose(&holder.owner)).cloned().collect(),

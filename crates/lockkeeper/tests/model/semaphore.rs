@@ -1,7 +1,7 @@
 //! Permits: never more out than there are, and none ever lost.
 
 use lockkeeper::ErrorKind;
-use lockkeeper::backend::{Attempt, Claim, CountOp, Counted, Renewed, SemaphoreOp, Tally};
+use lockkeeper::backend::{Attempt, Claim, CountOp, CountOutcome, Counted, Renewed, SemaphoreOp};
 use lockkeeper::model::{Outcome, Record, Request};
 use proptest::collection::vec;
 use proptest::prelude::Just;
@@ -116,7 +116,9 @@ impl Account {
         if read {
             (done, value) = (self.size.is_some(), self.free());
         }
-        ensure(answer == Outcome::Count(Tally::Counted(Counted { done, value })), SIZE, || format!("{op:?} gave {answer:?}"))
+        ensure(answer == Outcome::Count(CountOutcome::Counted(Counted { done, value })), SIZE, || {
+            format!("{op:?} gave {answer:?}")
+        })
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Standing, Tally, Vote, Voter, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Page, Release,
+    Released, Renew, Renewed, Reply, Snapshot, Standing, Subscription, Vote, Voter, Watch,
 };
 use lockkeeper::layer::Quorum;
 use lockkeeper::name::Name;
@@ -126,7 +126,7 @@ impl Backend for Sick {
         self.store.capabilities()
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
         self
     }
 
@@ -138,8 +138,8 @@ impl Backend for Sick {
         self.suffer(self.store.acquire(request))
     }
 
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.store.together(names)
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.store.atomic_groups(names)
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -154,11 +154,11 @@ impl Backend for Sick {
         self.suffer(self.store.renew(requests))
     }
 
-    fn count(&self, request: Count) -> Reply<'_, Tally> {
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         self.suffer(self.store.count(request))
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         self.suffer(self.store.watch(watch))
     }
 

@@ -53,7 +53,7 @@ async fn a_crowd_has_its_turns_whatever_minority_is_ill() {
     }
 }
 
-/// P6: a waiter of another process is woken by the bells of a majority.
+/// P6: a waiter of another process is woken by the subscriptions of a majority.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_woken_by_push() {
     let ward = Ward::new(5, &Runtime::simulated());

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Grant, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Grant, Listing,
+    Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use lockkeeper::name::Name;
 use lockkeeper::owner::WireOwner;
@@ -25,7 +25,7 @@ pub(crate) enum Flaw {
     PlainCounterToken,
     /// What the store says about a hold that is gone is not heard.
     RenewalRefusalIgnored,
-    /// Who waits asks only when it was rung.
+    /// Who waits asks only when it was notified.
     NoPollFallback,
     /// A request is good for ever.
     NoNotAfter,
@@ -38,7 +38,7 @@ pub(crate) struct Flawed {
     store: Arc<dyn Backend>,
     flaw: Flaw,
     url: String,
-    /// How often each owner asked since it was last rung.
+    /// How often each owner asked since it was last notified.
     asked: Arc<Mutex<HashMap<WireOwner, usize>>>,
 }
 
@@ -97,8 +97,8 @@ impl Backend for Flawed {
         self.store.capabilities()
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
-        let store = Arc::clone(&self.store).lane();
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
+        let store = Arc::clone(&self.store).keeper_connection();
         Arc::new(Self { store, flaw: self.flaw, url: self.url.clone(), asked: Arc::clone(&self.asked) })
     }
 
@@ -114,8 +114,8 @@ impl Backend for Flawed {
         Box::pin(self.acquire_wrongly(request))
     }
 
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.store.together(names)
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.store.atomic_groups(names)
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -144,23 +144,23 @@ impl Backend for Flawed {
         })
     }
 
-    fn count(&self, request: Count) -> Reply<'_, Tally> {
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         self.store.count(request)
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         Box::pin(async move {
-            let bell = self.store.watch(watch).await?;
-            let (ringer, asked) = (Ringer::default(), Arc::clone(&self.asked));
-            let ours = ringer.clone();
+            let subscription = self.store.watch(watch).await?;
+            let (notifier, asked) = (Notifier::default(), Arc::clone(&self.asked));
+            let ours = notifier.clone();
             let passing_on = tokio::spawn(async move {
                 loop {
-                    bell.rung().await;
+                    subscription.notified().await;
                     asked.lock().unwrap().clear();
-                    ours.ring();
+                    ours.notify();
                 }
             });
-            Ok(Bell::new(&ringer, Ending(passing_on)))
+            Ok(Subscription::new(&notifier, Ending(passing_on)))
         })
     }
 

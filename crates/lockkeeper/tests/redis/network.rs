@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkeeper::backend::{Backend, Bell, Kind, Watch};
+use lockkeeper::backend::{Backend, Kind, Subscription, Watch};
 use lockkeeper::name::Name;
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::redis::{Config, RedisStore};
@@ -76,8 +76,8 @@ fn watch(text: &str) -> Watch {
 }
 
 /// Lets pass what a new connection rings for: that something may have been missed.
-async fn settled(bell: &Bell) {
-    while timeout(ms(100), bell.rung()).await.is_ok() {}
+async fn settled(subscription: &Subscription) {
+    while timeout(ms(100), subscription.notified()).await.is_ok() {}
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -136,30 +136,30 @@ async fn a_keeper_of_short_leases_finds_out_that_its_connection_is_dead() {
 async fn a_channel_left_on_a_dead_connection_does_not_keep_others_from_listening() {
     let Some(network) = Network::new("dead connection, sweep").await else { return };
     let store = network.store().await;
-    let bell = store.watch(watch("a")).await.unwrap();
+    let subscription = store.watch(watch("a")).await.unwrap();
     network.proxy.kill_present_connections_silently();
     // The last listener goes: the server is told so, and does not hear it.
-    drop(bell);
+    drop(subscription);
     sleep(ms(50)).await;
     let began = Instant::now();
-    let bell = loop {
+    let subscription = loop {
         assert!(began.elapsed() < ms(5_000), "nobody can listen any more");
-        if let Ok(Ok(bell)) = timeout(ms(5_000), store.watch(watch("b"))).await {
-            break bell;
+        if let Ok(Ok(subscription)) = timeout(ms(5_000), store.watch(watch("b"))).await {
+            break subscription;
         }
     };
-    settled(&bell).await;
+    settled(&subscription).await;
     network.publish("b");
-    timeout(ms(1_000), bell.rung()).await.expect("it listens");
+    timeout(ms(1_000), subscription.notified()).await.expect("it listens");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_channels_do_not_keep_a_connection_from_being_made_again() {
     let Some(network) = Network::new("many channels").await else { return };
     let store = network.store().await;
-    let mut bells = Vec::new();
+    let mut subscriptions = Vec::new();
     for i in 0..200 {
-        bells.push(store.watch(watch(&format!("n{i}"))).await.unwrap());
+        subscriptions.push(store.watch(watch(&format!("n{i}"))).await.unwrap());
     }
     // One after the other they would take five seconds.
     network.proxy.delay_answers(ms(25));
@@ -168,11 +168,11 @@ async fn many_channels_do_not_keep_a_connection_from_being_made_again() {
     while !matches!(timeout(ms(2_000), store.inspect(name("n"))).await, Ok(Ok(_))) {
         assert!(began.elapsed() < ms(2_500), "no connection was made again");
     }
-    for bell in [&bells[0], &bells[199]] {
-        settled(bell).await;
+    for subscription in [&subscriptions[0], &subscriptions[199]] {
+        settled(subscription).await;
     }
     network.publish("n199");
-    timeout(ms(1_000), bells[199].rung()).await.expect("it listens on the new connection too");
+    timeout(ms(1_000), subscriptions[199].notified()).await.expect("it listens on the new connection too");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -219,16 +219,16 @@ async fn a_subscription_on_a_connection_that_was_replaced_counts_for_nothing() {
     store.inspect(name("z")).await.unwrap();
     assert_eq!(network.proxy.connections(), 2);
     for (task, text) in [(first, "a"), (second, "b")] {
-        let bell = match task.await.unwrap() {
-            Ok(bell) => bell,
+        let subscription = match task.await.unwrap() {
+            Ok(subscription) => subscription,
             Err(_) => store.watch(watch(text)).await.unwrap(),
         };
         let later = store.watch(watch(text)).await.unwrap();
-        settled(&bell).await;
+        settled(&subscription).await;
         settled(&later).await;
         network.publish(text);
-        for bell in [bell, later] {
-            timeout(ms(1_000), bell.rung()).await.unwrap_or_else(|_| panic!("nobody is subscribed to {text}"));
+        for subscription in [subscription, later] {
+            timeout(ms(1_000), subscription.notified()).await.unwrap_or_else(|_| panic!("nobody is subscribed to {text}"));
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::backend::{Acquire, Attempt, Backend, Bell, Claim, Kind, Release, Watch};
+use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Kind, Release, Subscription, Watch};
 use lockkeeper::name::Name;
 use lockkeeper::owner::WireOwner;
 use lockkeeper::runtime::Runtime;
@@ -56,34 +56,34 @@ async fn open(folder: &Folder) -> Arc<SqliteStore> {
     SqliteStore::connect(Config::file(folder.file()), &Runtime::system()).await.unwrap()
 }
 
-async fn bell(store: &SqliteStore) -> Bell {
+async fn subscription(store: &SqliteStore) -> Subscription {
     store.watch(Watch { name: Name::new("held").unwrap(), kind: Kind::Mutex, owner: None }).await.unwrap()
 }
 
-async fn assert_rung(bell: &Bell) {
-    tokio::time::timeout(Duration::from_secs(10), bell.rung()).await.expect("a letter was written");
+async fn assert_rung(subscription: &Subscription) {
+    tokio::time::timeout(Duration::from_secs(10), subscription.notified()).await.expect("a letter was written");
 }
 
 #[tokio::test]
 async fn a_letter_rings() {
     let folder = Folder::new();
     let (holder, store) = (Holder::of(&folder).await, open(&folder).await);
-    let bell = bell(&store).await;
+    let subscription = subscription(&store).await;
     holder.release().await;
-    assert_rung(&bell).await;
+    assert_rung(&subscription).await;
 }
 
-/// Two executors with a bell each; the mail is first read on the one that `leave` gets.
+/// Two executors with a subscription each; the mail is first read on the one that `leave` gets.
 fn on_two_executors(leave: impl FnOnce(tokio::runtime::Runtime) -> Option<tokio::runtime::Runtime>) {
     let folder = Folder::new();
     let executor = || Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (executor(), executor());
     let (store, early) = first.block_on(async {
         let store = open(&folder).await;
-        let bell = bell(&store).await;
-        (store, bell)
+        let subscription = subscription(&store).await;
+        (store, subscription)
     });
-    let (holder, late) = second.block_on(async { (Holder::of(&folder).await, bell(&store).await) });
+    let (holder, late) = second.block_on(async { (Holder::of(&folder).await, subscription(&store).await) });
     let _left = leave(first);
     second.block_on(async {
         holder.release().await;
@@ -111,9 +111,9 @@ fn mail_is_read_where_the_executor_has_no_driver_for_it() {
     let folder = Folder::new();
     Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
         let (holder, store) = (Holder::of(&folder).await, open(&folder).await);
-        let bell = bell(&store).await;
+        let subscription = subscription(&store).await;
         holder.release().await;
-        assert_rung(&bell).await;
+        assert_rung(&subscription).await;
     });
 }
 
@@ -122,13 +122,13 @@ fn mail_is_read_where_the_executor_has_no_driver_for_it() {
 fn a_client_that_is_gone_is_dead_although_its_executor_rests() {
     let folder = Folder::new();
     let resting = Builder::new_current_thread().enable_all().build().unwrap();
-    let (holder, bell) = resting.block_on(async {
+    let (holder, subscription) = resting.block_on(async {
         let holder = Holder::of(&folder).await;
-        let bell = bell(&holder.store).await;
+        let subscription = subscription(&holder.store).await;
         tokio::task::yield_now().await;
-        (holder, bell)
+        (holder, subscription)
     });
-    drop((bell, holder));
+    drop((subscription, holder));
     Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let freed = async {
             while Holder::if_free(&folder).await.is_none() {

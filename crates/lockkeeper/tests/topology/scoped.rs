@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Page, Release,
+    Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use lockkeeper::name::Name;
 
@@ -42,8 +42,8 @@ impl Backend for Scoped {
         self.store.capabilities()
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::new(Self { store: Arc::clone(&self.store).lane(), prefix: self.prefix.clone() })
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
+        Arc::new(Self { store: Arc::clone(&self.store).keeper_connection(), prefix: self.prefix.clone() })
     }
 
     fn identity(&self) -> Reply<'_, String> {
@@ -58,9 +58,9 @@ impl Backend for Scoped {
         self.store.acquire(self.acquire_inside(request))
     }
 
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
         let names: Vec<Name> = names.iter().map(|name| self.inside(name)).collect();
-        self.store.together(&names.iter().collect::<Vec<_>>())
+        self.store.atomic_groups(&names.iter().collect::<Vec<_>>())
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -76,11 +76,11 @@ impl Backend for Scoped {
         self.store.renew(requests.into_iter().map(|request| Renew { name: self.inside(&request.name), ..request }).collect())
     }
 
-    fn count(&self, request: Count) -> Reply<'_, Tally> {
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         self.store.count(Count { name: self.inside(&request.name), ..request })
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         self.store.watch(Watch { name: self.inside(&watch.name), ..watch })
     }
 

@@ -17,11 +17,11 @@ const COMMAND_TIMEOUT: Duration = Duration::from_secs(3);
 /// Each task counts under a name of its own, which nobody else knows: so it knows every answer in advance.
 struct Counting {
     stop: Arc<AtomicBool>,
-    tasks: JoinSet<Tally>,
+    tasks: JoinSet<CountOutcome>,
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct CountOutcome {
     counted: i64,
     /// Those whose outcome is not known.
     unknown: i64,
@@ -40,7 +40,7 @@ impl Counting {
         Self { stop, tasks: set }
     }
 
-    async fn end(mut self) -> Vec<Tally> {
+    async fn end(mut self) -> Vec<CountOutcome> {
         self.stop.store(true, Ordering::SeqCst);
         let mut all = Vec::new();
         let ended = async {
@@ -57,8 +57,8 @@ impl Counting {
     }
 }
 
-async fn count(counter: &CountingSemaphore, mutex: &Mutex, stop: &AtomicBool) -> Tally {
-    let (mut tally, mut last_token) = (Tally::default(), 0);
+async fn count(counter: &CountingSemaphore, mutex: &Mutex, stop: &AtomicBool) -> CountOutcome {
+    let (mut tally, mut last_token) = (CountOutcome::default(), 0);
     let passing = |kind| matches!(kind, ErrorKind::Unavailable | ErrorKind::Indeterminate);
     while !stop.load(Ordering::SeqCst) {
         let began = Instant::now();

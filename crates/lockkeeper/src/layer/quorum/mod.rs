@@ -6,9 +6,9 @@
 //! is in `tally.rs`, pure. A server that may have forgotten votes gives none: see [`Voter`]. `docs/redlock.md` says what is promised.
 
 mod back;
-mod bells;
 mod member;
 mod people;
+mod subscriptions;
 mod take;
 mod tally;
 
@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Listing, Liveness, Page,
-    Release, Released, Renew, Renewed, Reply, Snapshot, Standing, Tally, Voter, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Liveness, Page,
+    Release, Released, Renew, Renewed, Reply, Snapshot, Standing, Subscription, Voter, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -178,7 +178,7 @@ impl Backend for Quorum {
         self.shared.capabilities
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
         let second = |seat: &Seat| Seat { voter: Arc::clone(&seat.voter).second(), ..seat.clone() };
         Arc::new(Self { seats: self.seats.iter().map(second).collect(), shared: Arc::clone(&self.shared) })
     }
@@ -192,7 +192,7 @@ impl Backend for Quorum {
     }
 
     /// None of them, as [`Capabilities::acquire_all`] says: each by itself.
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
         (0..names.len()).map(|place| vec![place]).collect()
     }
 
@@ -208,11 +208,11 @@ impl Backend for Quorum {
         Box::pin(self.keep(requests))
     }
 
-    fn count(&self, request: Count) -> Reply<'_, Tally> {
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         Box::pin(async move { Err(self.shared.capabilities.unsupported(&request.op.kind().to_string())) })
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         Box::pin(self.listen(watch))
     }
 

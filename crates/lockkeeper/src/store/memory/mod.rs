@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Listing, Liveness, Page,
-    Release, Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Liveness, Page,
+    Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::Result;
 use crate::name::Name;
@@ -93,7 +93,7 @@ impl Backend for MemoryStore {
         }
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
         self
     }
 
@@ -121,11 +121,11 @@ impl Backend for MemoryStore {
         })
     }
 
-    fn count(&self, request: Count) -> Reply<'_, Tally> {
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         at_once!(self.state().count(&request, self.runtime.now()))
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         at_once!(Ok(State::watch(&self.state, watch)))
     }
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Bell, Claim, ClientCard, Count, Forced, Holder, Listing, Page, Release, Released, Renew,
-    Renewed, Ringer, Snapshot, Standing, Tally, Vote, Watch,
+    Acquire, Attempt, AttemptAll, Claim, ClientCard, Count, CountOutcome, Forced, Holder, Listing, Notifier, Page, Release,
+    Released, Renew, Renewed, Snapshot, Standing, Subscription, Vote, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Now, Quarantine, Record, Wake};
@@ -37,7 +37,7 @@ pub(super) struct State {
 struct Listener {
     id: u64,
     owner: Option<WireOwner>,
-    ringer: Ringer,
+    notifier: Notifier,
 }
 
 impl State {
@@ -157,7 +157,7 @@ impl State {
         self.records.get_mut(&request.name).map_or(Renewed::Gone, |record| record.renew(request, Now { at, token: 0 }))
     }
 
-    pub(super) fn count(&mut self, request: &Count, at: Instant) -> Result<Tally> {
+    pub(super) fn count(&mut self, request: &Count, at: Instant) -> Result<CountOutcome> {
         self.step(&request.name, at, |record, now| record.count(request, now).map(|step| (step.answer, step.wake)))
     }
 
@@ -263,33 +263,33 @@ impl State {
         self.muted = true;
     }
 
-    pub(super) fn watch(state: &Arc<Mutex<Self>>, watch: Watch) -> Bell {
-        let ringer = Ringer::default();
+    pub(super) fn watch(state: &Arc<Mutex<Self>>, watch: Watch) -> Subscription {
+        let notifier = Notifier::default();
         let mut inner = state.lock().unwrap_or_else(PoisonError::into_inner);
         inner.last_listener += 1;
         let id = inner.last_listener;
-        let listener = Listener { id, owner: watch.owner, ringer: ringer.clone() };
+        let listener = Listener { id, owner: watch.owner, notifier: notifier.clone() };
         inner.listeners.entry(watch.name.clone()).or_default().push(listener);
-        Bell::new(&ringer, Listening { state: Arc::downgrade(state), name: watch.name, id })
+        Subscription::new(&notifier, Listening { state: Arc::downgrade(state), name: watch.name, id })
     }
 
-    /// Rings; how many bells.
+    /// Rings; how many subscriptions.
     fn wake(&self, name: &Name, wake: Wake) -> u32 {
         if self.muted || wake == Wake::default() {
             return 0;
         }
-        let mut rung = 0;
+        let mut notified = 0;
         for listener in self.listeners.get(name).into_iter().flatten() {
             let called = match listener.owner {
                 Some(owner) => wake.head == Some(owner),
                 None => wake.all,
             };
             if called {
-                listener.ringer.ring();
-                rung += 1;
+                listener.notifier.notify();
+                notified += 1;
             }
         }
-        rung
+        notified
     }
 }
 

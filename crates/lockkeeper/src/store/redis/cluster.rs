@@ -13,7 +13,7 @@ use super::node::Node;
 use super::notify::{Channels, Listening};
 use super::request::{Failed, Sent};
 use super::slots::{self, SLOTS};
-use crate::backend::Ringer;
+use crate::backend::Notifier;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant, Runtime};
 
@@ -303,9 +303,9 @@ impl Cluster {
     }
 
     /// Listens to a channel where its slot is served.
-    pub(super) async fn listen(&self, channel: String, ringer: Ringer) -> Result<Listening> {
+    pub(super) async fn listen(&self, channel: String, notifier: Notifier) -> Result<Listening> {
         let address = self.address(slots::slot(&channel)).await?;
-        let listening = self.ear(&address).listen(channel, ringer).await;
+        let listening = self.ear(&address).listen(channel, notifier).await;
         if listening.is_err() {
             self.refresh_later();
         }

@@ -4,11 +4,11 @@ use super::locks::{refusal, text};
 use super::request::{Failed, Sent, Site};
 use super::script::{self, Lua};
 use super::{RedisStore, millis, parsed};
-use crate::backend::{Count, CountOp, Counted, CounterOp, LatchOp, SemaphoreOp, Tally};
+use crate::backend::{Count, CountOp, CountOutcome, Counted, CounterOp, LatchOp, SemaphoreOp};
 use crate::error::Result;
 
 impl RedisStore {
-    pub(super) async fn tally(&self, request: &Count) -> Result<Tally> {
+    pub(super) async fn tally(&self, request: &Count) -> Result<CountOutcome> {
         self.admit(&request.name, request.op.kind())?;
         let (script, what, number) = call(request.op);
         let arguments = |site: &Site<'_>| {
@@ -20,8 +20,8 @@ impl RedisStore {
         let answer = self.transport.send(keys[0], &sent).await.map_err(Failed::into_error)?;
         let numbers: Vec<i64> = parsed(answer)?;
         match numbers[..] {
-            [1, done, value] => Ok(Tally::Counted(Counted { done: done == 1, value })),
-            [-1] => Ok(Tally::Late),
+            [1, done, value] => Ok(CountOutcome::Counted(Counted { done: done == 1, value })),
+            [-1] => Ok(CountOutcome::Late),
             _ => Err(refusal(&numbers, &request.name, request.op.kind())),
         }
     }

@@ -146,7 +146,7 @@ impl RedisStore {
 
     pub(super) async fn keep(&self, requests: &[Renew]) -> Result<Vec<Result<Renewed>>> {
         let keys: Vec<&str> = requests.iter().map(|request| request.name.as_str()).collect();
-        let parts = self.transport.together(&keys);
+        let parts = self.transport.atomic_groups(&keys);
         let calls = parts.iter().map(|part| self.keep_together(requests, part));
         let mut kept: Vec<Option<Result<Renewed>>> = requests.iter().map(|_| None).collect();
         for (part, answers) in parts.iter().zip(join_all(calls).await) {

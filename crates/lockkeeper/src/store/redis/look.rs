@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::locks::refusal;
 use super::request::{Failed, Sent};
 use super::{RedisStore, millis, names, parsed, script};
-use crate::backend::{Claim, ClientCard, Forced, Holder, Kind, Listing, Page, Snapshot, Waiting};
+use crate::backend::{Claim, ClientCard, Forced, Holder, Kind, Listing, Page, Snapshot, Waiter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, matches_pattern};
 use crate::owner::WireOwner;
@@ -70,7 +70,7 @@ impl RedisStore {
         }
         let waiting = |owner: String, claim, left: i64| {
             let left = u64::try_from(left).ok().filter(|left| *left > 0)?;
-            Some(Waiting { owner, claim, place_left: Some(Duration::from_millis(left)) })
+            Some(Waiter { owner, claim, expires_in: Some(Duration::from_millis(left)) })
         };
         found.queue = places.into_iter().filter_map(|(owner, left)| waiting(owner, Claim::Fair, left)).collect();
         writers.sort_by_key(|(_, since, _)| *since);

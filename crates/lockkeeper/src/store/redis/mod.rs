@@ -36,8 +36,8 @@ use std::time::Duration;
 use redis::{FromRedisValue, Value};
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Finding, Forced, Kind, Listing,
-    Liveness, Page, Release, Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Finding, Forced, Kind, Listing,
+    Liveness, Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -165,7 +165,7 @@ impl Backend for RedisStore {
         }
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
         Arc::new(self.over_another())
     }
 
@@ -183,8 +183,8 @@ impl Backend for RedisStore {
     }
 
     /// In a cluster those of one slot.
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.transport.together(&names.iter().map(|name| name.as_str()).collect::<Vec<_>>())
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.transport.atomic_groups(&names.iter().map(|name| name.as_str()).collect::<Vec<_>>())
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -199,17 +199,17 @@ impl Backend for RedisStore {
         Box::pin(async move { self.keep(&requests).await })
     }
 
-    fn count(&self, request: Count) -> Reply<'_, Tally> {
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         Box::pin(async move { self.tally(&request).await })
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         Box::pin(async move {
             self.admit(&watch.name, watch.kind)?;
-            let ringer = Ringer::default();
+            let notifier = Notifier::default();
             let channel = names::channel(&watch.name, watch.kind, watch.owner);
-            let listening = self.transport.listen(channel, ringer.clone()).await?;
-            Ok(Bell::new(&ringer, listening))
+            let listening = self.transport.listen(channel, notifier.clone()).await?;
+            Ok(Subscription::new(&notifier, listening))
         })
     }
 

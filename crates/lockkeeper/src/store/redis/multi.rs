@@ -15,7 +15,7 @@ impl RedisStore {
             self.admit(&request.name, request.claim.kind())?;
         }
         let keys: Vec<&str> = requests.iter().map(|request| request.name.as_str()).collect();
-        if self.transport.together(&keys).len() > 1 {
+        if self.transport.atomic_groups(&keys).len() > 1 {
             let message = "names of different slots of a cluster cannot be taken in one step; ask which go together";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }

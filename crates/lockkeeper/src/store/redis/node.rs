@@ -17,7 +17,7 @@ use super::live::{Live, Waiting};
 use super::notify::{Channels, Listening};
 use super::request::{Carried, Failed, Sent, Site};
 use super::{dial, error, script, sentinel};
-use crate::backend::Ringer;
+use crate::backend::Notifier;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant, Runtime};
 
@@ -232,7 +232,7 @@ impl Node {
             let Some(us) = us.upgrade() else { return Ok(()) };
             match (push.kind, push.data.first()) {
                 (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(channel))) => {
-                    us.channels.ring(&String::from_utf8_lossy(channel));
+                    us.channels.notify(&String::from_utf8_lossy(channel));
                 }
                 (PushKind::Disconnection, _) => us.broken(number),
                 // Nobody asked for it: the slot moved away. The driver takes it for an answer, so this connection is of no use any more.
@@ -411,7 +411,7 @@ impl Node {
     }
 
     /// Listens to a channel; answers when the server confirmed it.
-    pub(super) async fn listen(self: &Arc<Self>, channel: String, ringer: Ringer) -> Result<Listening> {
+    pub(super) async fn listen(self: &Arc<Self>, channel: String, notifier: Notifier) -> Result<Listening> {
         let _one = self.subscribing.lock().await;
         // Asked for now, not before the lock: it may be another one.
         let live = self.connection().await?;
@@ -421,7 +421,7 @@ impl Node {
                 runtime::spawn_if_possible(async move { us.sweep().await });
             }
         });
-        let listening = self.channels.listen(channel.clone(), ringer, sweep);
+        let listening = self.channels.listen(channel.clone(), notifier, sweep);
         if !self.subscribed().contains(&channel) {
             let channels = [channel.clone()];
             let confirmed = runtime::within(CONFIRMING, Box::pin(self.subscribe(&mut live.connection.clone(), &channels))).await;

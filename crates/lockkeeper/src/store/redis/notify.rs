@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::Ringer;
+use crate::backend::Notifier;
 
 /// The listeners, over the lives of many connections.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(super) struct Channels {
 
 #[derive(Debug, Default)]
 struct Inner {
-    listeners: HashMap<String, Vec<(u64, Ringer)>>,
+    listeners: HashMap<String, Vec<(u64, Notifier)>>,
     last_id: u64,
 }
 
@@ -31,25 +31,25 @@ impl Channels {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn listen(self: &Arc<Self>, channel: String, ringer: Ringer, idle: Box<dyn Fn() + Send + Sync>) -> Listening {
+    pub(super) fn listen(self: &Arc<Self>, channel: String, notifier: Notifier, idle: Box<dyn Fn() + Send + Sync>) -> Listening {
         let mut inner = self.inner();
         inner.last_id += 1;
         let id = inner.last_id;
-        inner.listeners.entry(channel.clone()).or_default().push((id, ringer));
+        inner.listeners.entry(channel.clone()).or_default().push((id, notifier));
         Listening { channels: Arc::clone(self), channel, id, idle }
     }
 
     /// Rings for a message.
-    pub(super) fn ring(&self, channel: &str) {
-        for (_, ringer) in self.inner().listeners.get(channel).into_iter().flatten() {
-            ringer.ring();
+    pub(super) fn notify(&self, channel: &str) {
+        for (_, notifier) in self.inner().listeners.get(channel).into_iter().flatten() {
+            notifier.notify();
         }
     }
 
     /// Rings for everybody: messages may have been missed.
     pub(super) fn ring_all(&self) {
-        for (_, ringer) in self.inner().listeners.values().flatten() {
-            ringer.ring();
+        for (_, notifier) in self.inner().listeners.values().flatten() {
+            notifier.notify();
         }
     }
 

@@ -9,7 +9,7 @@ use super::config::Durability;
 use super::node::Node;
 use super::request::{Failed, Sent, Site};
 use super::{RedisStore, error, parsed, script};
-use crate::backend::{Finding, Ringer};
+use crate::backend::{Finding, Notifier};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime;
 
@@ -50,7 +50,7 @@ impl RedisStore {
             return Err(error.clone());
         }
         // Waiting is by push: the right to listen is one that no script can try.
-        match self.transport.listen("redisson_lock__channel:{lockkeeper:selftest}".to_owned(), Ringer::default()).await {
+        match self.transport.listen("redisson_lock__channel:{lockkeeper:selftest}".to_owned(), Notifier::default()).await {
             Err(error) if error.kind() == ErrorKind::Denied => found.push(lacking(&[error.to_string()])),
             Err(error) if !down.is_empty() && error.is_retryable() => {}
             listening => drop(listening?),

@@ -12,7 +12,7 @@ use super::notify::Listening;
 use super::request::{Arguments, Failed, Sent};
 use super::script::Lua;
 use super::slots;
-use crate::backend::Ringer;
+use crate::backend::Notifier;
 use crate::error::Result;
 use crate::runtime::{Instant, Runtime};
 
@@ -92,7 +92,7 @@ impl Transport {
     }
 
     /// Which of these may travel in one call: places in `keys`.
-    pub(super) fn together(&self, keys: &[&str]) -> Vec<Vec<usize>> {
+    pub(super) fn atomic_groups(&self, keys: &[&str]) -> Vec<Vec<usize>> {
         if !self.is_cluster() {
             return vec![(0..keys.len()).collect()];
         }
@@ -102,10 +102,10 @@ impl Transport {
     }
 
     /// Listens to a channel; answers when the server confirmed it.
-    pub(super) async fn listen(&self, channel: String, ringer: Ringer) -> Result<Listening> {
+    pub(super) async fn listen(&self, channel: String, notifier: Notifier) -> Result<Listening> {
         match &self.way {
-            Way::Server(node) => node.listen(channel, ringer).await,
-            Way::Cluster(cluster) => cluster.listen(channel, ringer).await,
+            Way::Server(node) => node.listen(channel, notifier).await,
+            Way::Cluster(cluster) => cluster.listen(channel, notifier).await,
         }
     }
 

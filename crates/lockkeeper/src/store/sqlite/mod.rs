@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Finding, Forced, Listing, Liveness,
-    Page, Release, Released, Renew, Renewed, Reply, Ringer, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Finding, Forced, Listing,
+    Liveness, Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::Result;
 use crate::name::Name;
@@ -106,7 +106,7 @@ impl Backend for SqliteStore {
         }
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
         Arc::new(Self { engine: self.engine.another() })
     }
 
@@ -134,22 +134,22 @@ impl Backend for SqliteStore {
         self.engine.leave(move |book| book.renew(&requests))
     }
 
-    fn count(&self, request: Count) -> Reply<'_, Tally> {
+    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         self.engine.ask(move |book| book.count(&request))
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         Box::pin(async move {
-            let ringer = Ringer::default();
+            let notifier = Notifier::default();
             let Watch { name, owner, .. } = watch;
-            let id = self.engine.ties().post.hang(&name, owner, ringer.clone())?;
+            let id = self.engine.ties().post.hang(&name, owner, notifier.clone())?;
             // Whoever stands in a queue is known by the row it stands in.
             let enlisted = owner.is_none();
             let listening = Listening { engine: self.engine.clone(), name: name.clone(), id, enlisted };
             if enlisted {
                 self.engine.ask(move |book| book.enlist(&name)).await?;
             }
-            Ok(Bell::new(&ringer, listening))
+            Ok(Subscription::new(&notifier, listening))
         })
     }
 

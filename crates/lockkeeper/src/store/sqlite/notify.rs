@@ -1,4 +1,4 @@
-//! Bells between processes: a datagram to those who listen, after the commit, and an eye on those who are in the way.
+//! Subscriptions between processes: a datagram to those who listen, after the commit, and an eye on those who are in the way.
 //!
 //! The mail is read on the executor of whoever waits, so that nothing lies between a letter and the one it wakes. A thread, started when there is
 //! somebody to watch, polls the signs of life of the holders that our waiters wait for; it reads the mail instead once that executor
@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use super::letters::{Call, Pens};
 use super::life::{Instance, LifeId, Lives, Sign};
 use super::place::Place;
-use crate::backend::Ringer;
+use crate::backend::Notifier;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
@@ -31,7 +31,7 @@ const EYES: usize = 16;
 /// What is told of a mailbox that nobody reads any more.
 const GONE: [io::ErrorKind; 3] = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused, io::ErrorKind::BrokenPipe];
 
-/// Our mailbox and our bells; whoever reads and watches for it ends when this is dropped.
+/// Our mailbox and our subscriptions; whoever reads and watches for it ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Post(Arc<Shared>);
 
@@ -55,7 +55,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Desk {
-    bells: HashMap<Name, Vec<Entry>>,
+    subscriptions: HashMap<Name, Vec<Entry>>,
     last_id: u64,
     watched: HashMap<Name, Vec<(LifeId, Arc<OwnedFd>)>>,
     /// What the thread polls at present.
@@ -66,7 +66,7 @@ struct Desk {
 struct Entry {
     id: u64,
     owner: Option<WireOwner>,
-    ringer: Ringer,
+    notifier: Notifier,
 }
 
 /// How a call came to those who should hear it.
@@ -87,8 +87,8 @@ impl Post {
         Ok(Self(Arc::new(Shared { place, lives, runtime, nudge, mailbox, pens, watching, forsaken, stopped, desk })))
     }
 
-    /// Hangs up a bell. Somebody else has to be told that mail is wanted.
-    pub(super) fn hang(&self, name: &Name, owner: Option<WireOwner>, ringer: Ringer) -> Result<u64> {
+    /// Hangs up a subscription. Somebody else has to be told that mail is wanted.
+    pub(super) fn hang(&self, name: &Name, owner: Option<WireOwner>, notifier: Notifier) -> Result<u64> {
         // With a sign of life, so that nobody sweeps the mailbox away.
         self.0.lives.current()?;
         let here = runtime::executor();
@@ -113,17 +113,17 @@ impl Post {
         let mut desk = self.0.desk();
         desk.last_id += 1;
         let id = desk.last_id;
-        desk.bells.entry(name.clone()).or_default().push(Entry { id, owner, ringer });
+        desk.subscriptions.entry(name.clone()).or_default().push(Entry { id, owner, notifier });
         Ok(id)
     }
 
-    /// Takes a bell down.
+    /// Takes a subscription down.
     pub(super) fn take_down(&self, name: &Name, id: u64) {
         let mut desk = self.0.desk();
-        let Some(bells) = desk.bells.get_mut(name) else { return };
-        bells.retain(|bell| bell.id != id);
-        if bells.is_empty() {
-            desk.bells.remove(name);
+        let Some(subscriptions) = desk.subscriptions.get_mut(name) else { return };
+        subscriptions.retain(|subscription| subscription.id != id);
+        if subscriptions.is_empty() {
+            desk.subscriptions.remove(name);
             // The thread still looks at them until it wakes, which does no harm: the next waiter need not wake it.
             desk.watched.remove(name);
         }
@@ -131,18 +131,22 @@ impl Post {
 
     /// Whether somebody here wants all mail for the name.
     pub(super) fn wants_all(&self, name: &Name) -> bool {
-        self.0.desk().bells.get(name).is_some_and(|bells| bells.iter().any(|bell| bell.owner.is_none()))
+        self.0
+            .desk()
+            .subscriptions
+            .get(name)
+            .is_some_and(|subscriptions| subscriptions.iter().any(|subscription| subscription.owner.is_none()))
     }
 
     /// Rings here.
-    pub(super) fn ring(&self, name: &Name, call: Call) {
-        self.0.desk().ring(name, call);
+    pub(super) fn notify(&self, name: &Name, call: Call) {
+        self.0.desk().notify(name, call);
     }
 
     /// Sends a letter.
     pub(super) fn send(&self, to: Instance, name: &Name, call: Call) -> Sent {
         if to == self.0.lives.instance() {
-            self.ring(name, call);
+            self.notify(name, call);
             return Sent::Here;
         }
         match self.0.pens.write(&self.0.place, to, &call.letter(name)) {
@@ -154,7 +158,7 @@ impl Post {
     /// Watches those who are in the way of our waiters for the name, if we have any: their death rings.
     pub(super) fn mind(&self, name: &Name, lives: &[LifeId]) {
         let mut desk = self.0.desk();
-        if !desk.bells.contains_key(name) {
+        if !desk.subscriptions.contains_key(name) {
             return;
         }
         let mut before = desk.watched.remove(name).unwrap_or_default();
@@ -273,12 +277,12 @@ impl Shared {
             letters += 1;
             let text = std::str::from_utf8(&letter[..length]).unwrap_or_default();
             if let Some((call, name)) = Call::read(text) {
-                self.desk().ring(&name, call);
+                self.desk().notify(&name, call);
             }
         }
         if letters >= FULL {
             let desk = self.desk();
-            desk.bells.values().flatten().for_each(|bell| bell.ringer.ring());
+            desk.subscriptions.values().flatten().for_each(|subscription| subscription.notifier.notify());
         }
     }
 }
@@ -298,7 +302,7 @@ impl Reader {
         }
     }
 
-    /// As long as there are bells to ring.
+    /// As long as there are subscriptions to ring.
     fn shared(&self) -> Option<Arc<Shared>> {
         self.0.upgrade().filter(|shared| !shared.stopped.load(Ordering::SeqCst))
     }
@@ -333,19 +337,19 @@ impl Desk {
         concerned.iter().for_each(|name| self.ring_everybody(name));
     }
 
-    fn ring(&self, name: &Name, call: Call) {
-        for bell in self.bells.get(name).into_iter().flatten() {
+    fn notify(&self, name: &Name, call: Call) {
+        for subscription in self.subscriptions.get(name).into_iter().flatten() {
             let called = match call {
-                Call::All => bell.owner.is_none(),
-                Call::Head(head) => bell.owner == Some(head),
+                Call::All => subscription.owner.is_none(),
+                Call::Head(head) => subscription.owner == Some(head),
             };
             if called {
-                bell.ringer.ring();
+                subscription.notifier.notify();
             }
         }
     }
 
     fn ring_everybody(&self, name: &Name) {
-        self.bells.get(name).into_iter().flatten().for_each(|bell| bell.ringer.ring());
+        self.subscriptions.get(name).into_iter().flatten().for_each(|subscription| subscription.notifier.notify());
     }
 }

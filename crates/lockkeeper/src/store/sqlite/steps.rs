@@ -7,7 +7,9 @@ use rusqlite::params;
 use super::book::{Answer, Book};
 use super::error;
 use super::life::Sign;
-use crate::backend::{Acquire, Attempt, AttemptAll, ClientCard, Count, Grant, Holder, Release, Released, Renew, Renewed, Tally};
+use crate::backend::{
+    Acquire, Attempt, AttemptAll, ClientCard, Count, CountOutcome, Grant, Holder, Release, Released, Renew, Renewed,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Now, Wake};
 use crate::name::Name;
@@ -34,7 +36,7 @@ impl Answer for Released {
     }
 }
 
-impl Answer for Tally {
+impl Answer for CountOutcome {
     /// A semaphore that is held is not removed.
     fn is_blocked(&self) -> bool {
         matches!(self, Self::Counted(counted) if !counted.done)
@@ -193,7 +195,7 @@ impl Book {
         Ok(answers)
     }
 
-    pub(super) fn count(&mut self, request: &Count) -> Result<Tally> {
+    pub(super) fn count(&mut self, request: &Count) -> Result<CountOutcome> {
         self.turn(true, |turn| {
             turn.step(&request.name, None, |record, now| record.count(request, now).map(|step| (step.answer, step.wake)))
         })

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Bell, Capabilities, ClientCard, Count, Event, Forced, Grant, Kind, Listing, Page,
-    Release, Released, Renew, Renewed, Reply, Snapshot, Tally, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Grant, Kind, Listing,
+    Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use lockkeeper::name::Name;
 use lockkeeper::owner::WireOwner;
@@ -76,8 +76,8 @@ impl Backend for Broken {
         self.store.capabilities()
     }
 
-    fn lane(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::clone(&self.store).lane()
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
+        Arc::clone(&self.store).keeper_connection()
     }
 
     fn identity(&self) -> Reply<'_, String> {
@@ -96,8 +96,8 @@ impl Backend for Broken {
         })
     }
 
-    fn together(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.store.together(names)
+    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
+        self.store.atomic_groups(names)
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -119,7 +119,7 @@ impl Backend for Broken {
         self.store.renew(requests)
     }
 
-    fn count(&self, mut request: Count) -> Reply<'_, Tally> {
+    fn count(&self, mut request: Count) -> Reply<'_, CountOutcome> {
         match self.how {
             How::CountsAgain => request.id = anew(request.id),
             How::NeverLate => request.not_after = Instant::NEVER,
@@ -128,7 +128,7 @@ impl Backend for Broken {
         self.store.count(request)
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Bell> {
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         self.store.watch(watch)
     }
 

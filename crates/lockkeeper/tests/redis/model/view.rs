@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use lockkeeper::backend::{Attempt, Busy, Claim, Holder, Kind, Snapshot, Waiting};
+use lockkeeper::backend::{Attempt, Busy, Claim, Holder, Kind, Snapshot, Waiter};
 use lockkeeper::owner::WireOwner;
 
 /// A difference, in words. They begin with what differs.
@@ -60,9 +60,9 @@ pub(crate) fn same_state(redis: Option<Snapshot>, model: Option<Snapshot>, slack
     as_redis_shows(&mut model.holders);
     same(STATE, &View::new(&redis), &View::new(&model))?;
     same_leases(redis.holders, model.holders, slack)?;
-    let places = |mut queue: Vec<Waiting>| {
+    let places = |mut queue: Vec<Waiter>| {
         queue.sort_by(|a, b| a.owner.cmp(&b.owner));
-        queue.into_iter().map(|place| place.place_left).collect::<Vec<_>>()
+        queue.into_iter().map(|place| place.expires_in).collect::<Vec<_>>()
     };
     let (redis, model) = (places(redis.queue), places(model.queue));
     redis.into_iter().zip(model).try_for_each(|(redis, model)| about(LASTING, redis, model, slack))

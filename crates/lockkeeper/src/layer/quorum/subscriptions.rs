@@ -1,7 +1,7 @@
-//! Waiting by push: the bells of all servers as one.
+//! Waiting by push: the subscriptions of all servers as one.
 //!
-//! A release rings at every server that had a vote. A rival that got some votes and withdraws them rings too, but at few: so our bell
-//! rings when a majority has rung at about the same time, or rivals would wake each other without end.
+//! A release rings at every server that had a vote. A rival that got some votes and withdraws them rings too, but at few: so our subscription
+//! rings when a majority has notified at about the same time, or rivals would wake each other without end.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Quorum;
 use super::member::{Answer, locked};
 use super::tally::majority;
-use crate::backend::{Bell, Ringer, Watch};
+use crate::backend::{Notifier, Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant, Runtime};
 
@@ -25,54 +25,54 @@ const TOGETHER: Duration = Duration::from_millis(100);
 const LISTENING: Duration = Duration::from_secs(3);
 
 impl Quorum {
-    pub(super) async fn listen(&self, watch: Watch) -> Result<Bell> {
+    pub(super) async fn listen(&self, watch: Watch) -> Result<Subscription> {
         let (answers, mut answered) = mpsc::unbounded_channel();
         for seat in &self.seats {
             let watch = watch.clone();
             seat.ask(LISTENING, &answers, |voter| Box::pin(async move { voter.watch(watch).await }));
         }
         drop(answers);
-        let mut bells: Vec<Option<Arc<Bell>>> = self.seats.iter().map(|_| None).collect();
+        let mut subscriptions: Vec<Option<Arc<Subscription>>> = self.seats.iter().map(|_| None).collect();
         let mut why: Vec<Result<()>> =
             self.seats.iter().map(|_| Err(Error::new(ErrorKind::Unavailable, "did not answer in time"))).collect();
-        while bells.iter().flatten().count() < majority(bells.len()) {
+        while subscriptions.iter().flatten().count() < majority(subscriptions.len()) {
             let Some((index, answer)) = answered.recv().await else {
                 return Err(self.without_majority("listen", &why));
             };
             match answer {
-                Ok(bell) => {
+                Ok(subscription) => {
                     why[index] = Ok(());
-                    bells[index] = Some(Arc::new(bell));
+                    subscriptions[index] = Some(Arc::new(subscription));
                 }
                 Err(error) => why[index] = Err(error),
             }
         }
-        let ringer = Ringer::default();
+        let notifier = Notifier::default();
         let (listening, over) = oneshot::channel::<()>();
-        runtime::spawn(ring_together(self.shared.runtime.clone(), bells, answered, ringer.clone(), over));
-        Ok(Bell::new(&ringer, std::sync::Mutex::new(listening)))
+        runtime::spawn(ring_together(self.shared.runtime.clone(), subscriptions, answered, notifier.clone(), over));
+        Ok(Subscription::new(&notifier, std::sync::Mutex::new(listening)))
     }
 }
 
-/// Rings when a majority has rung; takes up the bells of servers that come late; ends when nobody listens.
+/// Rings when a majority has notified; takes up the subscriptions of servers that come late; ends when nobody listens.
 async fn ring_together(
     runtime: Runtime,
-    mut bells: Vec<Option<Arc<Bell>>>,
-    mut late: mpsc::UnboundedReceiver<Answer<Bell>>,
-    ringer: Ringer,
+    mut subscriptions: Vec<Option<Arc<Subscription>>>,
+    mut late: mpsc::UnboundedReceiver<Answer<Subscription>>,
+    notifier: Notifier,
     mut over: oneshot::Receiver<()>,
 ) {
-    let rung: std::sync::Mutex<Vec<Option<Instant>>> = std::sync::Mutex::new(vec![None; bells.len()]);
+    let notified: std::sync::Mutex<Vec<Option<Instant>>> = std::sync::Mutex::new(vec![None; subscriptions.len()]);
     let mut all_there = false;
     loop {
         let heard = {
-            let mut waiting: Vec<_> = bells
+            let mut waiting: Vec<_> = subscriptions
                 .iter()
                 .enumerate()
-                .filter_map(|(index, bell)| Some((index, Arc::clone(bell.as_ref()?))))
-                .map(|(index, bell)| {
+                .filter_map(|(index, subscription)| Some((index, Arc::clone(subscription.as_ref()?))))
+                .map(|(index, subscription)| {
                     Box::pin(async move {
-                        bell.rung().await;
+                        subscription.notified().await;
                         index
                     })
                 })
@@ -80,7 +80,7 @@ async fn ring_together(
             let mut any = pin!(poll_fn(|context| {
                 let ready: Vec<usize> = waiting
                     .iter_mut()
-                    .filter_map(|bell| match bell.as_mut().poll(context) {
+                    .filter_map(|subscription| match subscription.as_mut().poll(context) {
                         Poll::Ready(index) => Some(index),
                         Poll::Pending => None,
                     })
@@ -93,7 +93,7 @@ async fn ring_together(
                 ready = &mut any => Some(ready),
                 more = late.recv(), if !all_there => {
                     match more {
-                        Some((index, Ok(bell))) => bells[index] = Some(Arc::new(bell)),
+                        Some((index, Ok(subscription))) => subscriptions[index] = Some(Arc::new(subscription)),
                         Some(_) => {}
                         None => all_there = true,
                     }
@@ -102,14 +102,14 @@ async fn ring_together(
             }
         };
         let Some(ready) = heard else { continue };
-        let (mut rung, now) = (locked(&rung), runtime.now());
+        let (mut notified, now) = (locked(&notified), runtime.now());
         for index in ready {
-            rung[index] = Some(now);
+            notified[index] = Some(now);
         }
-        let lately = rung.iter().flatten().filter(|when| now.since(**when) <= TOGETHER).count();
-        if lately >= majority(rung.len()) {
-            rung.fill(None);
-            ringer.ring();
+        let lately = notified.iter().flatten().filter(|when| now.since(**when) <= TOGETHER).count();
+        if lately >= majority(notified.len()) {
+            notified.fill(None);
+            notifier.notify();
         }
     }
 }

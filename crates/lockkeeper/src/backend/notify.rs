@@ -1,0 +1,55 @@
+//! How a waiter learns that something may have changed: the store notifies its subscription.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+/// The waiter's end: resolves after a notification, also if that came before the waiter began to wait.
+pub struct Subscription {
+    notified: Arc<Notify>,
+    /// Ends the subscription when dropped; the store keeps in it whatever it needs.
+    _registration: Box<dyn Send + Sync>,
+}
+
+/// The store's end.
+#[derive(Clone, Default)]
+pub struct Notifier(Arc<Notify>);
+
+impl Subscription {
+    /// Subscribes to `notifier`. `registration` is kept until the subscription is dropped.
+    pub fn new(notifier: &Notifier, registration: impl Send + Sync + 'static) -> Self {
+        Self { notified: Arc::clone(&notifier.0), _registration: Box::new(registration) }
+    }
+
+    /// A subscription that is never notified, for stores that cannot push.
+    #[must_use]
+    pub fn silent() -> Self {
+        Self::new(&Notifier::default(), ())
+    }
+
+    /// Waits for a notification since the last call; several count as one.
+    pub fn notified(&self) -> impl Future<Output = ()> + Send {
+        self.notified.notified()
+    }
+}
+
+impl Notifier {
+    /// Notifies the subscription. Never blocks.
+    pub fn notify(&self) {
+        self.0.notify_one();
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Subscription")
+    }
+}
+
+impl fmt::Debug for Notifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notifier")
+    }
+}
