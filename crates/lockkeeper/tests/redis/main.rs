@@ -3,6 +3,7 @@
 
 mod clock;
 mod clocks;
+mod connections;
 mod controls;
 mod cost;
 mod faults;
@@ -12,6 +13,7 @@ mod layout;
 mod model;
 mod multi;
 mod network;
+mod odd_servers;
 mod outage;
 mod process;
 mod proxy;
@@ -19,6 +21,7 @@ mod redlock;
 mod server;
 mod site;
 mod standing;
+mod subscriptions;
 mod together;
 mod wire;
 

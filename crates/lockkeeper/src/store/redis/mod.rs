@@ -10,6 +10,7 @@ mod batch;
 mod clock;
 mod cluster;
 mod config;
+mod connect;
 mod counts;
 mod dial;
 mod error;
@@ -21,11 +22,14 @@ mod multi;
 mod names;
 mod node;
 mod notify;
+mod options;
+mod outages;
 mod request;
 mod script;
 mod self_test;
 mod sentinel;
 mod slots;
+mod subscriptions;
 mod transport;
 mod vote;
 
@@ -158,7 +162,7 @@ impl Backend for RedisStore {
             hand_over: true,
             acquire_all: true,
             any_name: !self.transport.is_cluster(),
-            push: true,
+            push: self.transport.config().push,
             liveness: Liveness::Lease,
             min_lease: Duration::from_millis(100),
             max_lease: Duration::from_secs(365 * 24 * 3600),
