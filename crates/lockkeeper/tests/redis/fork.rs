@@ -27,7 +27,8 @@ fn after_a_fork_the_child_holds_nothing_and_the_parent_goes_on() {
     if !compiled.is_ok_and(|status| status.success()) {
         return lockkeeper::conformance::skip("fork", "redis: there is no C compiler (cc) to fork with");
     }
-    let url = Server::shared(Flavour::Redis).fresh_url();
+    let server = Server::shared(Flavour::Redis);
+    let url = server.fresh_url();
     let test = "fork::after_a_fork_the_child_holds_nothing_and_the_parent_goes_on";
     let mut again = Command::new(std::env::current_exe().unwrap());
     again.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(STORE, &url).env("LD_PRELOAD", &library);
