@@ -1,6 +1,7 @@
 //! The Redis store against real servers: the contract, the model, the wire, and faults on the wire.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+mod blocking;
 mod clock;
 mod clocks;
 mod connections;
@@ -8,6 +9,7 @@ mod controls;
 mod cost;
 mod faults;
 mod flaw;
+mod fork;
 mod harness;
 mod layout;
 mod model;
@@ -16,14 +18,14 @@ mod network;
 mod odd_servers;
 mod outage;
 mod process;
-mod proxy;
 mod redlock;
-mod server;
 mod site;
 mod standing;
 mod subscriptions;
 mod together;
 mod wire;
+
+use lockkeeper_testkit::{proxy, server};
 
 mod contract {
     //! The Redis store keeps the contract.

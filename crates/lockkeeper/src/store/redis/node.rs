@@ -191,10 +191,11 @@ impl Node {
         let (sent, time) = (self.runtime.now(), redis::cmd("TIME"));
         let plain = Request::command(&time);
         let asked = Box::pin(self.exchange(live, &plain, &time));
-        if let Some(Ok(answer)) = runtime::within(limit, asked).await
-            && let Ok((seconds, micros)) = super::parsed::<(i64, i64)>(answer)
-        {
-            live.offset.measured_again(seconds * 1_000_000 + micros, sent, self.runtime.now());
+        let Some(Ok(answer)) = runtime::within(limit, asked).await else { return };
+        match time_of(&answer) {
+            Some(time) => live.offset.measured_again(time, sent, self.runtime.now()),
+            // The answer to another request: one was lost, and each request here would get the answer of the one before.
+            None => drop(self.discard(live.number)),
         }
     }
 
@@ -268,6 +269,14 @@ impl Node {
             live.subscriptions.touch_all(self.wanted());
         }
     }
+}
+
+/// What `TIME` answers, in µs: two texts, which no script of ours answers.
+fn time_of(answer: &Value) -> Option<i64> {
+    let Value::Array(words) = answer else { return None };
+    let [Value::BulkString(seconds), Value::BulkString(micros)] = &words[..] else { return None };
+    let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<i64>().ok();
+    number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
 }
 
 impl fmt::Debug for Node {
