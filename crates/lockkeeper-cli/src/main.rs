@@ -9,6 +9,7 @@ mod duration;
 mod exit;
 mod hold;
 mod nested;
+mod number;
 mod selection;
 mod signals;
 mod store;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use lockkeeper::backend::Claim;
+use lockkeeper::backend::{Claim, Kind};
 use lockkeeper::sync::{Acquiring, Guard, TryAcquiring};
 use lockkeeper::{Client, Error, ErrorKind};
 use tokio::time::timeout;
@@ -12,7 +12,7 @@ use crate::exit::{Code, Failure, say};
 use crate::hold::Taken;
 use crate::signals::Signals;
 use crate::store::StoreOption;
-use crate::{duration, nested, waiting};
+use crate::{duration, nested, number, waiting};
 
 /// How long is allowed for giving back what an acquisition that failed may have left.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -56,6 +56,10 @@ pub(crate) struct Taking {
     /// Take K permits together [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), requires = "permits")]
     take: Option<u32>,
+
+    /// The semaphore is Redisson's: use its number although lockkeeper did not make it
+    #[arg(long, requires = "permits")]
+    java: bool,
 
     /// How long the lock outlives a lockkeeper that crashed; it is renewed meanwhile [default: 30s]
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
@@ -114,6 +118,9 @@ impl Taking {
     async fn take_or_tell(&self, client: &Client, name: &str, began: Instant) -> Result<Taken, Failure> {
         if let Some(outer) = nested::outer(name) {
             outer.refuse_to_wait_for_itself(client, name, self.claim()).await?;
+        }
+        if self.permits.is_some() {
+            number::check(client, name, Kind::Semaphore, self.java).await?;
         }
         let taking = self.claimed(client, name, began);
         let taken = if self.waits() { waiting::shown(client, name, began.into(), taking).await } else { taking.await };

@@ -5,13 +5,15 @@ use std::future::IntoFuture as _;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use lockkeeper::backend::Kind;
 use lockkeeper::{Client, ErrorKind};
 
 use super::{connect, internal, print};
 use crate::exit::{Code, Failure};
+use crate::number::JavaOption;
 use crate::signals::Signals;
 use crate::store::StoreOption;
-use crate::{args, duration, waiting};
+use crate::{args, duration, number, waiting};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Arguments {
@@ -29,6 +31,9 @@ pub(crate) enum Arguments {
 pub(crate) struct Named {
     #[command(flatten)]
     store: StoreOption,
+
+    #[command(flatten)]
+    java: JavaOption,
 
     /// Which latch
     name: OsString,
@@ -61,7 +66,9 @@ pub(crate) struct Wait {
 impl Named {
     async fn find(self) -> Result<(Client, String), Failure> {
         let name = args::name(self.name)?;
-        Ok((connect(&self.store).await?, name))
+        let client = connect(&self.store).await?;
+        number::check(&client, &name, Kind::Latch, self.java.java).await?;
+        Ok((client, name))
     }
 }
 

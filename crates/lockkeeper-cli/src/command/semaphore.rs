@@ -6,9 +6,10 @@ use clap::{Args, Subcommand};
 use lockkeeper::backend::Kind;
 
 use super::{connect, print, show};
-use crate::args;
 use crate::exit::{Code, Failure};
+use crate::number::JavaOption;
 use crate::store::StoreOption;
+use crate::{args, number};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Arguments {
@@ -25,6 +26,9 @@ pub(crate) struct Set {
     #[command(flatten)]
     store: StoreOption,
 
+    #[command(flatten)]
+    java: JavaOption,
+
     /// Which semaphore
     name: OsString,
 
@@ -38,6 +42,9 @@ pub(crate) struct Remove {
     #[command(flatten)]
     store: StoreOption,
 
+    #[command(flatten)]
+    java: JavaOption,
+
     /// Which semaphore
     name: OsString,
 }
@@ -47,12 +54,14 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
         Arguments::Set(set) => {
             let name = args::name(set.name)?;
             let client = connect(&set.store).await?;
+            number::check(&client, &name, Kind::Semaphore, set.java.java).await?;
             let semaphore = client.semaphore(&name, set.permits).resize(set.permits).await?;
             print([format!("{} of {} free", semaphore.available().await?, set.permits)])
         }
         Arguments::Remove(remove) => {
             let name = args::name(remove.name)?;
             let client = connect(&remove.store).await?;
+            number::check(&client, &name, Kind::Semaphore, remove.java.java).await?;
             // Its size does not matter to be removed.
             if client.semaphore(&name, 1).remove().await? {
                 return Ok(0);
