@@ -53,6 +53,7 @@ impl Bare {
             beside: None,
             place: Some(Duration::from_secs(5)),
             floor: 0,
+            any_size: false,
         }
     }
 }

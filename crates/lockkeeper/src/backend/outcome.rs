@@ -104,6 +104,6 @@ pub enum CountOutcome {
 pub struct Counted {
     /// Whether it did something: taken, set, counted down, removed.
     pub done: bool,
-    /// The number afterwards (drain: how many were taken).
+    /// The number afterwards (drain: the number before).
     pub value: i64,
 }

@@ -115,6 +115,8 @@ pub struct Acquire {
     pub place: Option<Duration>,
     /// The granted token is at least this large (a quorum makes its servers agree by it).
     pub floor: u64,
+    /// Of permits: the semaphore's size was checked before, so use the size that it has now. `false`: refuse another size than `of`.
+    pub any_size: bool,
 }
 
 /// Gives up whatever the owner has at a name.
@@ -201,7 +203,7 @@ pub enum CounterOp {
     Give(u32),
     /// Add, or take away also below zero; creates it.
     Add(i32),
-    /// Take all there are.
+    /// Set it to 0 and tell what it was, as Redisson does; that may be negative.
     Drain,
     /// Look.
     Read,

@@ -23,6 +23,9 @@ pub struct Snapshot {
     pub value: Option<i64>,
     /// The size of a semaphore.
     pub total: Option<u32>,
+    /// Whether the store knows the kind. `false`: a bare number in Redis that this library did not mark, or that somebody else changed since. It may
+    /// be Redisson's or an application's own, and `kind` is a guess.
+    pub certain: bool,
 }
 
 /// Somebody who holds a name.

@@ -207,19 +207,24 @@ pub async fn growing_tells_those_who_wait(world: &World) {
     }
 }
 
-/// Who waits with a handle of the old size does not wait on for what cannot come: it learns the new size at once.
+/// A waiter whose handle has the old size uses the new one at once, and so do later calls of its handle.
 pub async fn a_waiter_learns_of_a_resize(world: &World) {
     let (ours, theirs) = (world.client(), world.client());
     let semaphore = Semaphore::new(&ours, "s", 1);
     let permit = semaphore.acquire().await.unwrap();
-    let waiter = world.spawn(async move { Semaphore::new(&theirs, "s", 1).acquire().await });
+    let handle = Semaphore::new(&theirs, "s", 1);
+    let waiting = handle.clone();
+    let waiter = world.spawn(async move { waiting.acquire().await });
     world.settle().await;
-    semaphore.resize(2).await.unwrap();
-    let told = world.within(Duration::from_secs(1) + world.slack(), waiter).await.expect("an answer").unwrap();
-    let error = told.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    assert!(error.to_string().contains('2'), "{error}");
-    permit.release().await.unwrap();
+    semaphore.resize(3).await.unwrap();
+    let second = world.within(Duration::from_secs(1) + world.slack(), waiter).await.expect("an answer").unwrap().unwrap();
+    let third = handle.try_acquire().await.unwrap().expect("there are three");
+    assert!(handle.try_acquire().await.unwrap().is_none() && semaphore.try_acquire().await.unwrap().is_none());
+    let error = Semaphore::new(&ours, "s", 1).try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "a new handle is checked");
+    for permit in [permit, second, third] {
+        permit.release().await.unwrap();
+    }
 }
 
 /// Shrinking takes nothing from those who hold permits; what comes back above the new size is not given out again.

@@ -210,6 +210,7 @@ impl World {
             beside: None,
             place: Some(Duration::from_secs(5)),
             floor: 0,
+            any_size: false,
         }
     }
 

@@ -33,11 +33,11 @@ impl State {
             CounterOp::Take(_) => (false, self.permits),
             CounterOp::Give(permits) => (true, Some(checked(before, i64::from(permits))?)),
             CounterOp::Add(permits) => (true, Some(checked(before, i64::from(permits))?)),
-            CounterOp::Drain => (before > 0, self.permits.map(|permits| permits.min(0))),
+            CounterOp::Drain => (before != 0, self.permits.map(|_| 0)),
             CounterOp::Remove => (self.permits.is_some(), None),
         };
         self.permits = after;
-        let value = if op == CounterOp::Drain { before.max(0) } else { self.value() };
+        let value = if op == CounterOp::Drain { before } else { self.value() };
         let wake = if self.value() > before { Wake::ALL } else { Wake::NOBODY };
         Ok((Counted { done, value }, wake))
     }

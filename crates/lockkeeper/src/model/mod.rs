@@ -20,6 +20,7 @@
 //!     beside: None,
 //!     place: None,
 //!     floor: 0,
+//!     any_size: false,
 //! };
 //! let mut record = Record::default();
 //! let now = Now { at: Instant::from_nanos(1), token: 7 };

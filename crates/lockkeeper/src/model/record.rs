@@ -307,6 +307,6 @@ impl Record {
             Body::Counter(state) => (Vec::new(), Some(state.value()), None),
             Body::Latch(state) => (Vec::new(), Some(state.value()), None),
         };
-        Some(Snapshot { name: name.clone(), kind: body.kind(), holders: living.holders(at), queue, value, total })
+        Some(Snapshot { name: name.clone(), kind: body.kind(), holders: living.holders(at), queue, value, total, certain: true })
     }
 }

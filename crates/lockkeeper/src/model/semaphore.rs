@@ -46,17 +46,20 @@ impl State {
     }
 
     pub(super) fn acquire(&mut self, request: &Acquire, take: u32, of: u32, now: Now) -> Result<Attempt> {
-        if take == 0 || take > of {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                format!("cannot take {take} of {of} permits of {:?}; take 1 to {of}", request.name),
-            ));
-        }
         let total = self.total.unwrap_or(of);
-        if total != of {
+        let checked = request.any_size;
+        if total != of && !checked {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!("the semaphore {:?} has {total} permits, not {of}; ask for {total}, or resize it", request.name),
+            ));
+        }
+        // A hold from before the semaphore shrank is given again.
+        let again = checked && self.held.contains_key(&request.owner);
+        if take == 0 || take > total && !again {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("cannot take {take} of {total} permits of {:?}; take 1 to {total}", request.name),
             ));
         }
         self.total = Some(total);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::target::Target;
 use super::wait::{Look, Looked, Patience, wait};
-use crate::backend::{Acquire, Attempt, AttemptAll, Busy, Claim, Event, Grant, Release, Renew, Subscription, Watch, drift};
+use crate::backend::{Acquire, Attempt, AttemptAll, Busy, Claim, Event, Grant, Kind, Release, Renew, Subscription, Watch, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::WireOwner;
 use crate::runtime::{self, Instant};
@@ -225,6 +225,7 @@ impl<'a> Taking<'a> {
             beside,
             place: (patience != Patience::Try).then_some(core.settings.place),
             floor: 0,
+            any_size: target.is_size_checked(),
         };
         Ok(Self {
             target,
@@ -299,13 +300,23 @@ impl<'a> Taking<'a> {
     }
 
     fn busy(&mut self, busy: Busy) -> Looked<Held> {
+        self.size_is_checked();
         self.unheard = true;
         self.placed |= busy.placed;
         Looked::Busy(busy)
     }
 
+    /// The store took the size of the semaphore for granted: from now on the size that is there counts.
+    fn size_is_checked(&mut self) {
+        if self.request.claim.kind() == Kind::Semaphore {
+            self.request.any_size = true;
+            self.target.size_is_checked();
+        }
+    }
+
     /// The answer to a request sent at `sent` is yes: from here on the hold looks after itself.
     fn granted(&mut self, grant: Grant, sent: Instant, handed_over: bool) -> Result<Held> {
+        self.size_is_checked();
         let core = self.target.session.core();
         let now = core.runtime.now();
         let lease = self.request.lease;

@@ -99,7 +99,7 @@ impl CountingSemaphore {
         Ok(self.count(CounterOp::Add(permits)).await?.value)
     }
 
-    /// Takes all there are; gives how many that were.
+    /// Sets the number to 0 and returns what it was, which may be negative.
     ///
     /// # Errors
     ///

@@ -10,8 +10,10 @@ use crate::session::{Held, Session};
 
 /// A fixed number of permits, each leased and kept alive: a crash gives its permits back.
 ///
-/// The first use creates the semaphore with the size given; later uses must give the same. It keeps its size when all permits are
-/// back; [`resize`](Self::resize) changes it, [`remove`](Self::remove) ends it.
+/// The first use creates the semaphore with the size given. A handle's first request checks its size: another size than the stored
+/// one is `InvalidArgument`. Later requests of the handle and its clones, and calls that wait already, use the size that is there, so a
+/// [`resize`](Self::resize) (or Java's `addPermits`) disturbs nobody. The semaphore keeps its size when all permits are back;
+/// [`remove`](Self::remove) ends it.
 ///
 /// *Fairness:* within one process first come first served, a large request included; between processes whoever asks first.
 ///
@@ -44,7 +46,7 @@ pub struct Permit(Held);
 impl Semaphore {
     /// The semaphore `name` of `permits` permits at the session's store.
     pub fn new(session: &Session, name: impl AsRef<str>, permits: u32) -> Self {
-        Self { target: Target::new(session, name).lined(Kind::Semaphore), permits }
+        Self { target: Target::new(session, name).lined(Kind::Semaphore).sized(), permits }
     }
 
     /// Takes a permit, waiting for it.
@@ -72,7 +74,9 @@ impl Semaphore {
         let complaint = match (take, of) {
             (_, 0) => "a semaphore needs at least 1 permit".to_owned(),
             (0, _) => format!("cannot take 0 permits; take 1 to {of}"),
-            (take, of) if take > of => format!("cannot take {take} permits of a semaphore that has {of}"),
+            (take, of) if take > of && !self.target.is_size_checked() => {
+                format!("cannot take {take} permits of a semaphore that has {of}")
+            }
             _ => return Ok(Claim::Permits { take, of }),
         };
         Err(Error::new(ErrorKind::InvalidArgument, complaint))

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::Kind;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,11 +17,13 @@ pub(super) struct Target {
     pub(super) owner: Option<Owner>,
     /// The local queue, where one of this process's waiters asks for all.
     pub(super) line: Option<Arc<Line>>,
+    /// Of a semaphore: whether the store has agreed to the size of this handle or of one that it was cloned from.
+    size_checked: Option<Arc<AtomicBool>>,
 }
 
 impl Target {
     pub(super) fn new(session: &Session, name: impl AsRef<str>) -> Self {
-        Self { session: session.clone(), name: Name::new(name), owner: None, line: None }
+        Self { session: session.clone(), name: Name::new(name), owner: None, line: None, size_checked: None }
     }
 
     /// The same, with the local queue for its name.
@@ -31,6 +34,24 @@ impl Target {
 
     pub(super) fn owned_by(&self, owner: &Owner) -> Self {
         Self { owner: Some(owner.clone()), ..self.clone() }
+    }
+
+    /// Of a semaphore: its size is checked by the first request that the store answers, and by no later one.
+    pub(super) fn sized(mut self) -> Self {
+        self.size_checked = Some(Arc::default());
+        self
+    }
+
+    /// Whether the size of the semaphore was checked.
+    pub(super) fn is_size_checked(&self) -> bool {
+        self.size_checked.as_ref().is_some_and(|checked| checked.load(Ordering::Relaxed))
+    }
+
+    /// The store has agreed to the size.
+    pub(super) fn size_is_checked(&self) {
+        if let Some(checked) = &self.size_checked {
+            checked.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn name(&self) -> Result<&Name> {

@@ -119,8 +119,8 @@ pub(crate) fn conserves<S: Subject>(deeds: &[(u64, Deed<CounterOp>)]) -> Verdict
                 true
             }
             CounterOp::Drain => {
-                taken_out += before.max(0);
-                before > 0
+                taken_out += before;
+                before != 0
             }
             CounterOp::Read => false,
             CounterOp::Remove => {
@@ -130,7 +130,7 @@ pub(crate) fn conserves<S: Subject>(deeds: &[(u64, Deed<CounterOp>)]) -> Verdict
         };
         ensure(counted.done == done, ALL_OR_NONE, || format!("{op:?} of {before} gave {counted:?}"))?;
         let value = put_in - taken_out;
-        let told = if op == CounterOp::Drain { before.max(0) } else { value };
+        let told = if op == CounterOp::Drain { before } else { value };
         ensure(counted.value == told, CONSERVED, || format!("{op:?} of {before} gave {counted:?}"))?;
         // Looking is not part of the history and must not become one.
         looks += 1;

@@ -56,6 +56,7 @@ impl Ask {
             beside: None,
             place: self.place.map(nanos),
             floor: self.floor,
+            any_size: false,
         }
     }
 }

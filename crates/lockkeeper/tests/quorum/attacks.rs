@@ -26,6 +26,7 @@ fn ask(runtime: &Runtime, number: u64) -> Acquire {
         beside: None,
         place: None,
         floor: 0,
+        any_size: false,
     }
 }
 

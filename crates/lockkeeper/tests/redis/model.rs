@@ -10,6 +10,7 @@
 //! * A hash has one lease: a writer is kept for as long as a reader beside it. Steps that give such a reader the longer lease are left out.
 //! * While nobody holds a name and only waiters are left there, another kind may take it. Such steps are left out.
 //! * Only a `Claim::Mutex` is handed over, to a `Claim::Mutex`.
+//! * A counting request is remembered until its latest time at least.
 
 mod broken;
 mod history;
@@ -131,7 +132,17 @@ fn a_mark_that_ended_does_not_make_a_mutex_a_read_write_lock() {
     let ask = |kind, n, claim, place: u64| {
         let lasting = |seconds| Duration::from_millis(1_000 * seconds + 500);
         let (who, place) = (owner(kind, n), Some(lasting(place)));
-        Act::Acquire(Ask { who, claim, lease: lasting(9), limit: Limit::Never, age: 0, beside: None, place, floor: None })
+        Act::Acquire(Ask {
+            who,
+            claim,
+            lease: lasting(9),
+            limit: Limit::Never,
+            age: 0,
+            beside: None,
+            place,
+            floor: None,
+            any_size: false,
+        })
     };
     let leave = |n, claim| Act::Release { who: owner(Kind::RwLock, n), claim, then: None };
     let history = [

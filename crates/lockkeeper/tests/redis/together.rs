@@ -211,7 +211,7 @@ async fn five_thousand_waited_names_are_not_a_load() {
     let client = Client::connect(server.url(0)).await.unwrap();
     for n in 0..NAMES {
         let name = format!("n{n}");
-        redis::pipe().hset(&name, "somebody:1", 1).pexpire(&name, 300_000).exec(&mut eyes).unwrap();
+        redis::pipe().hset(&name, "8d5b1c6e-0a3f-4f0e-9d1b-6b1b2f3c4d5e:1", 1).pexpire(&name, 300_000).exec(&mut eyes).unwrap();
     }
     let waiters: Vec<_> = (0..NAMES).map(|n| client.mutex(format!("n{n}"))).collect();
     let waiters: Vec<_> = waiters.into_iter().map(|mutex| tokio::spawn(async move { mutex.lock().await.map(drop) })).collect();
@@ -235,6 +235,7 @@ async fn five_thousand_waited_names_are_not_a_load() {
 const MANY: &str = concat!(
     include_str!("../../src/store/redis/scripts/lib/time.lua"),
     include_str!("../../src/store/redis/scripts/lib/answers.lua"),
+    include_str!("../../src/store/redis/scripts/lib/shape.lua"),
     include_str!("../../src/store/redis/scripts/mutex_many.lua"),
 );
 
@@ -290,6 +291,7 @@ async fn requests_that_gather_keep_their_own_latest_times() {
         beside: None,
         place: None,
         floor: 0,
+        any_size: false,
     });
     // The clock of the server is known to a moment only.
     tokio::time::sleep(Duration::from_millis(100)).await;

@@ -52,6 +52,7 @@ async fn what_is_no_lock_is_a_typed_error(flavour: Flavour) {
     eyes.set::<_, _, ()>("text", "x").unwrap();
     eyes.hset::<_, _, _, ()>("forever", "somebody", 1).unwrap();
     eyes.hset::<_, _, _, ()>("rw", "mode", "read").unwrap();
+    eyes.hset::<_, _, _, ()>("rw", "8d5b1c6e-0a3f-4f0e-9d1b-6b1b2f3c4d5e:33", 1).unwrap();
     eyes.pexpire::<_, ()>("rw", 60_000).unwrap();
     for (name, kind) in [("text", ErrorKind::ForeignKey), ("forever", ErrorKind::ForeignKey), ("rw", ErrorKind::WrongKind)] {
         let error = client.mutex(name).lock().wait(Duration::from_secs(1)).await.unwrap_err();

@@ -38,6 +38,7 @@ impl Holder {
             beside: None,
             place: None,
             floor: 0,
+            any_size: false,
         };
         matches!(store.acquire(asked).await.unwrap(), Attempt::Granted(_)).then_some(Self { store, owner, name })
     }

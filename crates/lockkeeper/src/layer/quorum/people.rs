@@ -32,7 +32,7 @@ impl Quorum {
         let kind = found.first()?.kind;
         let holders = self.held_by_majority(found.into_iter().flat_map(|found| found.holders));
         let nothing = holders.is_empty();
-        (!nothing).then(|| Snapshot { name, kind, holders, queue: Vec::new(), value: None, total: None })
+        (!nothing).then(|| Snapshot { name, kind, holders, queue: Vec::new(), value: None, total: None, certain: true })
     }
 
     fn held_by_majority(&self, holders: impl Iterator<Item = Holder>) -> Vec<Holder> {

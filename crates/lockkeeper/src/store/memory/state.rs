@@ -247,6 +247,7 @@ impl State {
             beside: None,
             place: None,
             floor: 0,
+            any_size: false,
         };
         Ok(if let Attempt::Granted(_) = self.acquire(&again, at)? { Renewed::kept(request.lease) } else { Renewed::Gone })
     }

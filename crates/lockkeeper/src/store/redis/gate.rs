@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::locks::text;
+use super::request::{Failed, Request, Site};
 use super::script::{self, Lua};
 use super::transport::Transport;
 use super::{Config, parsed};
@@ -13,6 +14,9 @@ use crate::runtime::Runtime;
 use crate::token::Token;
 
 /// A [gate](crate::fence) in Redis: the last token of a resource at `lockkeeper:fence:{RESOURCE}`, each decision one script.
+///
+/// With `?replicas=` or `?aof=` in its URL a token has entered when the replicas or the disk know it; until then `enter` is
+/// [`ErrorKind::Unreplicated`], and may be called again.
 ///
 /// The check and the write to the resource are two steps unless the resource looks at that key itself: a resource in the same
 /// Redis can do so in its own script or transaction.
@@ -28,7 +32,7 @@ impl RedisGate {
         Self { transport: Transport::new(config, runtime.clone()) }
     }
 
-    /// Asks one script; the decision is the one that every gate makes.
+    /// Runs one script; the decision is the one that every gate makes.
     async fn ask(
         &self,
         script: &Lua,
@@ -38,7 +42,16 @@ impl RedisGate {
     ) -> Result<()> {
         let key = format!("lockkeeper:fence:{{{resource}}}");
         let arguments = vec![text(token.number()), text(token.owner())];
-        let last: Option<String> = parsed(self.transport.run(script, &[&key], &|_| arguments.clone()).await?)?;
+        let (keys, arguments) = ([key.as_str()], |_: &Site<'_>| arguments.clone());
+        let sent = Request::script(script, &keys, &arguments).durable(self.transport.config().durability);
+        let answer = self.transport.send(keys[0], &sent).await.map_err(|failed| match failed {
+            Failed::Unreplicated { acknowledged, wanted, who, .. } => Error::new(
+                ErrorKind::Unreplicated,
+                format!("{acknowledged} of {wanted} {who} know that token {token} entered {resource:?}; enter again"),
+            ),
+            failed => failed.into_error(),
+        })?;
+        let last: Option<String> = parsed(answer)?;
         let Some(last) = last else { return Ok(()) };
         let stale = || Error::new(ErrorKind::Lost, format!("token {token} is refused: {last:?} has entered since"));
         let last = match last.split_once(' ') {

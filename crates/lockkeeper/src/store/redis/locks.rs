@@ -1,4 +1,4 @@
-//! What is held: one script per request.
+//! Acquiring, releasing and renewing holds: one script per request.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::name::Name;
 use crate::owner::WireOwner;
 
 impl RedisStore {
-    pub(super) async fn take(&self, request: &Acquire) -> Result<Attempt> {
+    pub(super) async fn run_acquire(&self, request: &Acquire) -> Result<Attempt> {
         let (script, wanted) = match request.claim {
             Claim::Mutex => (&script::MUTEX_ACQUIRE, Kind::Mutex),
             Claim::Fair => (&script::FAIR_ACQUIRE, Kind::Mutex),
@@ -64,7 +64,8 @@ impl RedisStore {
 
     pub(super) fn asking(&self, request: &Acquire, site: &Site<'_>) -> Vec<Vec<u8>> {
         if let Claim::Permits { take, of } = request.claim {
-            let mut arguments = vec![millis(request.lease), site.micros(request.not_after), text(of)];
+            let mut arguments =
+                vec![millis(request.lease), site.micros(request.not_after), text(of), text(u8::from(request.any_size))];
             arguments.extend(names::permit_ids(request.owner, take));
             return arguments;
         }
@@ -85,7 +86,7 @@ impl RedisStore {
         arguments
     }
 
-    pub(super) async fn give_back(&self, request: &Release) -> Result<Released> {
+    pub(super) async fn run_release(&self, request: &Release) -> Result<Released> {
         let Release { name, claim, owner, then, .. } = request;
         let batched = *claim == Claim::Mutex && then.is_none();
         let _slot = match self.route(batched, name, *owner, Want::Release).await? {
@@ -120,7 +121,7 @@ impl RedisStore {
         });
         let (sent, lane) = match then {
             None => (Request::script(script, &keys, &arguments), &self.releases),
-            // It grants, too.
+            // It grants as well.
             Some(_) => (Request::script(script, &keys, &arguments).durable(self.transport.config().durability), &self.grants),
         };
         let sent = sent.following(*claim == Claim::Mutex);
@@ -130,7 +131,7 @@ impl RedisStore {
         };
         let numbers: Vec<i64> = parsed(answer)?;
         let next = match (then, &numbers[..]) {
-            // The release counts wherever it is. What the successor got does not, until it asks for it itself.
+            // The release counts. The grant does not until replicas have it: the successor asks for it itself.
             _ if doubt.is_some() => None,
             (Some(then), [_, next @ ..]) => Some(attempt(next, then)?),
             (None, &[held, woke]) => return Ok(released(held, woke)),
@@ -139,24 +140,24 @@ impl RedisStore {
         Ok(Released { held: numbers.first() == Some(&1), next, woke: Some(0) })
     }
 
-    pub(super) async fn keep(&self, requests: &[Renew]) -> Result<Vec<Result<Renewed>>> {
+    pub(super) async fn run_renew(&self, requests: &[Renew]) -> Result<Vec<Result<Renewed>>> {
         let keys: Vec<&str> = requests.iter().map(|request| request.name.as_str()).collect();
         let parts = self.transport.atomic_groups(&keys);
-        let calls = parts.iter().map(|part| self.keep_together(requests, part));
-        let mut kept: Vec<Option<Result<Renewed>>> = requests.iter().map(|_| None).collect();
+        let calls = parts.iter().map(|part| self.renew_together(requests, part));
+        let mut renewed: Vec<Option<Result<Renewed>>> = requests.iter().map(|_| None).collect();
         for (part, answers) in parts.iter().zip(join_all(calls).await) {
-            // Of several parts each is for itself; what fails alone fails as a whole.
+            // Each of several parts stands for itself. The failure of the only part is the failure of the call.
             match answers {
                 Err(error) if parts.len() == 1 => return Err(error),
-                Err(error) => part.iter().for_each(|&at| kept[at] = Some(Err(error.clone()))),
-                Ok(answers) => part.iter().zip(answers).for_each(|(&at, answer)| kept[at] = Some(answer)),
+                Err(error) => part.iter().for_each(|&at| renewed[at] = Some(Err(error.clone()))),
+                Ok(answers) => part.iter().zip(answers).for_each(|(&at, answer)| renewed[at] = Some(answer)),
             }
         }
-        kept.into_iter().map(|kept| kept.ok_or_else(error::too_few)).collect()
+        renewed.into_iter().map(|one| one.ok_or_else(error::too_few)).collect()
     }
 
-    /// Renews what may travel in one call: places in `requests`.
-    async fn keep_together(&self, requests: &[Renew], part: &[usize]) -> Result<Vec<Result<Renewed>>> {
+    /// Renews what may go in one call: indices into `requests`.
+    async fn renew_together(&self, requests: &[Renew], part: &[usize]) -> Result<Vec<Result<Renewed>>> {
         let keys: Vec<&str> = part.iter().map(|&at| requests[at].name.as_str()).collect();
         let arguments = |_: &Site<'_>| {
             let mut arguments = Vec::with_capacity(part.len() * 3);
@@ -174,7 +175,7 @@ impl RedisStore {
             }
             arguments
         };
-        // A lease that only the master knows to be longer is not longer.
+        // A longer lease counts when the replicas that were asked for have it.
         let lengthens = part.iter().any(|&at| requests[at].lease.is_some());
         let (durable, lane) =
             if lengthens { (self.transport.config().durability, &self.grants) } else { (Durability::Master, &self.releases) };
@@ -182,9 +183,9 @@ impl RedisStore {
         let follows = part.iter().all(|&at| !matches!(requests[at].claim, Claim::Read | Claim::Permits { .. }));
         let sent = Request::script(&script::RENEW, &keys, &arguments).durable(durable).following(follows);
         let answer = match lane.transport.send(keys.first().copied().unwrap_or_default(), &sent).await {
-            // While a slot moves some may follow it that others keep from it.
+            // While a slot moves, some holds can be renewed where it goes to; one by one they do not hinder each other.
             Err(failed) if part.len() > 1 && failed.is_of_a_moving_slot() => {
-                let each = part.iter().map(|at| Box::pin(self.keep_together(requests, std::slice::from_ref(at))));
+                let each = part.iter().map(|at| Box::pin(self.renew_together(requests, std::slice::from_ref(at))));
                 let each = join_all(each).await.into_iter();
                 return Ok(each.map(|one| one.and_then(|mut one| one.pop().unwrap_or_else(|| Err(error::too_few())))).collect());
             }
@@ -196,31 +197,33 @@ impl RedisStore {
     }
 }
 
-/// What a releasing script says.
+/// The reply of a releasing script.
 fn released(held: i64, woke: i64) -> Released {
     Released { held: held == 1, next: None, woke: Some(u32::try_from(woke).unwrap_or(0)) }
 }
 
-/// What a renewing script says of one hold.
+/// The reply of a renewing script for one hold.
 pub(super) fn renewed(answer: Value, lease: Option<Duration>) -> Result<Renewed> {
     match answer {
         Value::Int(1) => Ok(Renewed::kept(lease)),
         Value::Int(_) => Ok(Renewed::Gone),
-        // Something else lies there now: what was held is gone.
+        // Another kind of value lies there now: the hold is gone.
         Value::BulkString(error) if String::from_utf8_lossy(&error).contains("WRONGTYPE") => Ok(Renewed::Gone),
         Value::BulkString(error) => Err(error::of_server(&String::from_utf8_lossy(&error))),
         other => Err(error::unexpected(&other)),
     }
 }
 
-/// What an acquiring script says.
+/// The reply of an acquiring script.
 pub(super) fn attempt(numbers: &[i64], request: &Acquire) -> Result<Attempt> {
     let known = |number: i64| u64::try_from(number).ok();
     match *numbers {
         [1, token] => Ok(Attempt::Granted(Grant { token: known(token).filter(|token| *token > 0), good_for: request.lease })),
         [0, left, ahead] => {
             let (retry_in, ahead) = (known(left).map(Duration::from_millis), u32::try_from(ahead).ok());
-            Ok(Attempt::Busy(Busy { retry_in, ahead, placed: request.claim.queues() && request.place.is_some() }))
+            // A fair waiter has the place that it got before, also where this request asks for none.
+            let placed = request.claim.queues() && (request.place.is_some() || ahead.is_some());
+            Ok(Attempt::Busy(Busy { retry_in, ahead, placed }))
         }
         [-1] => Ok(Attempt::Late),
         _ => Err(refusal(numbers, &request.name, request.claim.kind())),
@@ -241,18 +244,16 @@ pub(super) fn refusal(numbers: &[i64], name: &Name, wanted: Kind) -> Error {
         [-2, code] if found(code).is_some() => found(code).unwrap_or(wanted).instead_of(wanted, name),
         [-3] => Error::new(
             ErrorKind::ForeignKey,
-            format!("under {name:?} lies a key that is no lock (a lock always expires); choose another name or remove it"),
+            format!("the key {name:?} is in use for something that is no lock; choose another name or remove the key"),
         ),
         [-4, size] if wanted == Kind::Semaphore => Error::new(
             ErrorKind::InvalidArgument,
             format!("the semaphore {name:?} has {size} permits in all; ask for {size}, or resize it"),
         ),
         [-5, size] => {
-            Error::new(ErrorKind::InvalidArgument, format!("cannot take so many permits of {name:?}; take 1 to {size}"))
+            Error::new(ErrorKind::InvalidArgument, format!("cannot acquire that many permits of {name:?}; acquire 1 to {size}"))
         }
-        [-4, number] => {
-            Error::new(ErrorKind::InvalidArgument, format!("the permits would become {number}, more than are counted"))
-        }
+        [-4, number] => Error::new(ErrorKind::InvalidArgument, format!("{number} permits exceed the maximum of {}", 1_u64 << 52)),
         _ => error::unexpected(&Value::Array(numbers.iter().copied().map(Value::Int).collect())),
     }
 }

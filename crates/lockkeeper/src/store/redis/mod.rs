@@ -10,14 +10,18 @@ mod batch;
 mod clock;
 mod cluster;
 mod config;
+<<<<<<< HEAD
+mod count;
+=======
 mod connect;
 mod counts;
+>>>>>>> main
 mod dial;
 mod error;
 mod gate;
+mod inspect;
 mod live;
 mod locks;
-mod look;
 mod multi;
 mod names;
 mod node;
@@ -80,8 +84,14 @@ impl RedisStore {
         Self { transport, grants, releases, fair_unit }
     }
 
-    /// In a cluster a name whose keys lie in several slots cannot be locked.
+    /// Refuses names whose keys would lie in several slots of a cluster, or be those of another name.
     fn admit(&self, name: &Name, kind: Kind) -> Result<()> {
+        if let Some(word) = names::braced_word(name) {
+            let message = format!(
+                "{name:?} would share its queues and marks with {word:?}; use {word:?}, or braces around a part of the name"
+            );
+            return Err(Error::new(ErrorKind::InvalidName, message));
+        }
         if !self.transport.is_cluster() || names::share_a_slot(name, kind) {
             return Ok(());
         }
@@ -176,7 +186,7 @@ impl Backend for RedisStore {
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
-        Box::pin(async move { self.take(&request).await })
+        Box::pin(async move { self.run_acquire(&request).await })
     }
 
     /// In a cluster those of one slot.
@@ -185,19 +195,19 @@ impl Backend for RedisStore {
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        Box::pin(async move { self.take_all(&requests).await })
+        Box::pin(async move { self.run_acquire_all(&requests).await })
     }
 
     fn release(&self, request: Release) -> Reply<'_, Released> {
-        Box::pin(async move { self.give_back(&request).await })
+        Box::pin(async move { self.run_release(&request).await })
     }
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
-        Box::pin(async move { self.keep(&requests).await })
+        Box::pin(async move { self.run_renew(&requests).await })
     }
 
     fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
-        Box::pin(async move { self.tally(&request).await })
+        Box::pin(async move { self.run_count(&request).await })
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
@@ -212,15 +222,15 @@ impl Backend for RedisStore {
     }
 
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        Box::pin(async move { self.look(&name).await })
+        Box::pin(async move { self.run_inspect(&name).await })
     }
 
     fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        Box::pin(async move { self.page(&listing).await })
+        Box::pin(async move { self.run_list(&listing).await })
     }
 
     fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        Box::pin(async move { self.force(&name).await })
+        Box::pin(async move { self.run_force_release(&name).await })
     }
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {

@@ -1,4 +1,4 @@
-//! Several names in one step: one script, one round trip.
+//! Acquiring several names in one step: one script, one round trip.
 
 use super::locks::{attempt, text};
 use super::request::{Request, Site};
@@ -7,22 +7,22 @@ use crate::backend::{Acquire, Attempt, AttemptAll, Claim, Grant};
 use crate::error::{Error, ErrorKind, Result};
 
 impl RedisStore {
-    pub(super) async fn take_all(&self, requests: &[Acquire]) -> Result<AttemptAll> {
+    pub(super) async fn run_acquire_all(&self, requests: &[Acquire]) -> Result<AttemptAll> {
         if requests.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidArgument, "asked for no lock at all; name at least one"));
+            return Err(Error::new(ErrorKind::InvalidArgument, "no lock to acquire; name at least one"));
         }
         for request in requests {
             self.admit(&request.name, request.claim.kind())?;
         }
         let keys: Vec<&str> = requests.iter().map(|request| request.name.as_str()).collect();
         if self.transport.atomic_groups(&keys).len() > 1 {
-            let message = "names of different slots of a cluster cannot be taken in one step; ask which go together";
+            let message = "names in different slots of a cluster cannot be acquired in one step; see atomic_groups()";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         let arguments = |site: &Site<'_>| {
             let mut arguments = Vec::with_capacity(requests.len() * 8);
             for request in requests {
-                // Whoever asks for several does not stand in line for one.
+                // A request for several names leaves no mark in the queue of one.
                 let asking = self.asking(&Acquire { place: None, ..request.clone() }, site);
                 let claim = match request.claim {
                     Claim::Mutex => "mutex",

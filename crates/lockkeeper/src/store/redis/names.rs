@@ -10,6 +10,11 @@ fn tagged(name: &Name) -> String {
     if name.as_str().contains('{') { name.to_string() } else { format!("{{{name}}}") }
 }
 
+/// The word of a name that is one word in braces: the names of what belongs to it are those of the word without braces.
+pub(super) fn braced_word(name: &Name) -> Option<&str> {
+    name.as_str().strip_prefix('{')?.strip_suffix('}').filter(|word| !word.is_empty() && !word.contains(['{', '}']))
+}
+
 /// The key that counts the tokens of all names.
 pub(super) const TOKENS: &str = "lockkeeper:token";
 
@@ -18,7 +23,7 @@ pub(super) fn tokens_of(name: &Name) -> String {
     format!("redisson_lock_token:{}", tagged(name))
 }
 
-/// Where those who wait are woken. A fair waiter has a channel of its own.
+/// The channel that notifies waiters. A fair waiter has one of its own.
 pub(super) fn channel(name: &Name, kind: Kind, owner: Option<WireOwner>) -> String {
     let tagged = tagged(name);
     match (kind, owner) {
@@ -47,7 +52,7 @@ pub(super) fn card(client: ClientId) -> String {
     format!("lockkeeper:client:{client}")
 }
 
-/// Keys under which nobody's lock lies, whatever they look like.
+/// Keys that belong to a lock or to a client and are no lock themselves.
 pub(super) fn is_reserved(key: &str) -> bool {
     key.starts_with("lockkeeper:") || key.starts_with("redisson_") || key.contains(":rwlock_timeout:")
 }
@@ -85,6 +90,15 @@ mod tests {
         assert_eq!(channel(&braced, Kind::Latch, None), "redisson_countdownlatch__channel__{{orders}:42}");
         assert_eq!(behind("redisson_lock_queue:{orders}", "redisson_lock_queue:"), Some(plain));
         assert_eq!(behind("redisson_lock_queue:{orders}:42", "redisson_lock_queue:"), Some(braced));
+    }
+
+    #[test]
+    fn one_word_in_braces_is_noticed() {
+        let word = |name: &str| braced_word(&Name::new(name).unwrap()).map(str::to_owned);
+        assert_eq!(word("{orders}").as_deref(), Some("orders"));
+        for name in ["orders", "{orders}:42", "a{b}", "{a}{b}", "{}", "{", "{a{b}"] {
+            assert_eq!(word(name), None, "{name}");
+        }
     }
 
     #[test]

@@ -10,11 +10,17 @@ pub(super) struct Lua {
     sharded: LazyLock<Text>,
 }
 
-/// A script's hash and itself.
+/// A script's hash and its text.
 struct Text(String, String);
 
 impl Text {
-    fn new(text: String) -> Self {
+    /// Without comments and indentation: the server keeps every script in memory.
+    fn new(source: &str) -> Self {
+        let mut text = String::with_capacity(source.len());
+        for line in source.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("--")) {
+            text.push_str(line);
+            text.push('\n');
+        }
         Self(Script::new(&text).get_hash().to_owned(), text)
     }
 }
@@ -30,8 +36,8 @@ macro_rules! file {
 macro_rules! lua {
     ($name:ident = $($part:expr),*) => {
         pub(super) static $name: Lua = Lua {
-            plain: LazyLock::new(|| Text::new(concat!($($part),*).to_owned())),
-            sharded: LazyLock::new(|| Text::new($name.plain.1.replace("'PUBLISH'", "'SPUBLISH'"))),
+            plain: LazyLock::new(|| Text::new(concat!($($part),*))),
+            sharded: LazyLock::new(|| Text::new(&$name.plain.1.replace("'PUBLISH'", "'SPUBLISH'"))),
         };
     };
 }
@@ -45,32 +51,32 @@ macro_rules! scripts {
     };
 }
 
-// A part runs every time, also where it is not needed: what the common case needs stands first, and leaves before the rest.
+// Every part runs on every call. What the common case needs stands first and returns before the rest is reached.
 scripts! {
-    MUTEX_ACQUIRE = "lib/time" "lib/answers" "lib/token" "mutex_acquire" "lib/names" "lib/kind" "lib/hash" "mutex_taken";
+    MUTEX_ACQUIRE = "lib/time" "lib/answers" "lib/token" "mutex_acquire" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_taken";
     MUTEX_RELEASE = "lib/taken" "mutex_release";
     MUTEX_HAND_OVER =
-        "lib/time" "lib/answers" "lib/token" "lib/taken" "mutex_hand_over" "lib/names" "lib/kind" "lib/hash" "mutex_kept";
-    MUTEX_MANY = "lib/time" "lib/answers" "mutex_many";
-    FAIR_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/hash" "lib/queue" "fair_acquire";
+        "lib/time" "lib/answers" "lib/token" "lib/taken" "mutex_hand_over" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_kept";
+    MUTEX_MANY = "lib/time" "lib/answers" "lib/shape" "mutex_many";
+    FAIR_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/queue" "fair_acquire";
     FAIR_RELEASE = "lib/time" "lib/names" "lib/queue" "lib/taken" "lib/tell" "fair_release";
-    READ_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/readers" "read_acquire";
-    READ_RELEASE = "lib/names" "lib/readers" "lib/taken" "lib/tell" "read_release";
-    WRITE_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/readers" "write_acquire";
-    WRITE_RELEASE = "lib/names" "lib/readers" "lib/taken" "lib/tell" "write_release";
-    PERMITS_ACQUIRE = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/permits" "permits_acquire";
+    READ_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/readers" "read_acquire";
+    READ_RELEASE = "lib/time" "lib/names" "lib/shape" "lib/readers" "lib/taken" "lib/tell" "read_release";
+    WRITE_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/readers" "write_acquire";
+    WRITE_RELEASE = "lib/time" "lib/names" "lib/shape" "lib/readers" "lib/taken" "lib/tell" "write_release";
+    PERMITS_ACQUIRE = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/permits" "permits_acquire";
     PERMITS_RELEASE = "lib/time" "lib/names" "lib/permits" "lib/tell" "permits_release";
-    PERMITS_SIZE = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/permits" "lib/counting" "permits_size";
-    COUNTER = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/counting" "counter";
-    LATCH = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/counting" "latch";
+    PERMITS_SIZE = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/permits" "lib/counting" "permits_size";
+    COUNTER = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/counting" "counter";
+    LATCH = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/counting" "latch";
     RENEW = "lib/time" "renew";
-    INSPECT = "lib/time" "lib/names" "inspect";
+    INSPECT = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/readers" "inspect";
     SELF_TEST = "self_test";
     FENCE_ENTER = "fence_enter";
     FENCE_ENTER_SHARED = "fence_enter_shared";
     FENCE_CHECK = "fence_check";
-    FORCE_RELEASE = "lib/time" "lib/answers" "lib/names" "lib/kind" "lib/queue" "lib/readers" "lib/permits" "force_release";
-    VOTE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/kind" "lib/hash" "lib/run" "vote";
+    FORCE_RELEASE = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/queue" "lib/readers" "lib/permits" "force_release";
+    VOTE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/run" "vote";
     KEEP_VOTES = "lib/time" "lib/run" "keep_votes";
     STANDING = "lib/time" "lib/run" "standing";
     + MULTI;
@@ -88,6 +94,7 @@ lua! {
     MULTI =
         file!("lib/time"),
         file!("lib/answers"),
+        file!("lib/shape"),
         function!("mutex", "lib/token" "mutex_acquire" "lib/names" "lib/kind" "lib/hash" "mutex_taken"),
         function!("fair", "lib/token" "lib/names" "lib/kind" "lib/hash" "lib/queue" "fair_acquire"),
         function!("read", "lib/token" "lib/names" "lib/kind" "lib/readers" "read_acquire"),
@@ -101,7 +108,7 @@ impl Lua {
         if sharded { &self.sharded } else { &self.plain }
     }
 
-    /// Leaves the script with the server.
+    /// Loads the script into the server's cache.
     pub(super) fn load(&self, sharded: bool) -> Cmd {
         let mut load = redis::cmd("SCRIPT");
         load.arg("LOAD").arg(&self.text(sharded).1);
@@ -113,7 +120,7 @@ impl Lua {
         call("EVALSHA", &self.text(sharded).0, keys, arguments)
     }
 
-    /// The call in full, which also leaves the script with the server. Sent only after `NOSCRIPT`, which means that nothing was done.
+    /// The call in full, which also loads the script. Sent only after `NOSCRIPT`, which means that nothing was done.
     pub(super) fn in_full(&self, sharded: bool, keys: &[&str], arguments: &[Vec<u8>]) -> Cmd {
         call("EVAL", &self.text(sharded).1, keys, arguments)
     }
@@ -123,4 +130,19 @@ fn call(command: &str, script: &str, keys: &[&str], arguments: &[Vec<u8>]) -> Cm
     let mut call = redis::cmd(command);
     call.arg(script).arg(keys.len()).arg(keys).arg(arguments);
     call
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scripts_are_sent_without_comments() {
+        for script in ALL {
+            for text in [&script.plain.1, &script.sharded.1] {
+                assert!(!text.contains("--") && !text.contains("\n\n"), "{text}");
+            }
+        }
+        assert!(MUTEX_RELEASE.sharded.1.contains("'SPUBLISH'") && !MUTEX_RELEASE.sharded.1.contains("'PUBLISH'"));
+    }
 }

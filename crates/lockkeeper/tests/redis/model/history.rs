@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lockkeeper::backend::{Claim, CountOp, CounterOp, Kind, LatchOp, SemaphoreOp};
 use lockkeeper::owner::{ClientId, WireOwner};
+use proptest::bool::weighted;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::Just;
@@ -62,6 +63,8 @@ pub(crate) struct Ask {
     pub(crate) place: Option<Duration>,
     /// The smallest token asked for, above the last one given.
     pub(crate) floor: Option<u64>,
+    /// Of permits: the size was checked before.
+    pub(crate) any_size: bool,
 }
 
 /// Until when a request is in time.
@@ -112,8 +115,8 @@ fn fair_claims() -> BoxedStrategy<(u64, Claim)> {
 fn asks(kind: Kind, claims: BoxedStrategy<(u64, Claim)>) -> impl Strategy<Value = Ask> {
     let floor = option::weighted(0.1, 0..5_000_u64);
     let beside = option::weighted(0.3, 0..4_u64);
-    (claims, lasting(20), limits(), 0..=8_u64, beside, option::weighted(0.7, lasting(16)), floor).prop_map(
-        move |((n, claim), lease, limit, age, beside, place, floor)| Ask {
+    (claims, lasting(20), limits(), 0..=8_u64, beside, option::weighted(0.7, lasting(16)), floor, weighted(0.3)).prop_map(
+        move |((n, claim), lease, limit, age, beside, place, floor, any_size)| Ask {
             who: owner(kind, n),
             claim,
             lease,
@@ -122,6 +125,7 @@ fn asks(kind: Kind, claims: BoxedStrategy<(u64, Claim)>) -> impl Strategy<Value 
             beside: beside.filter(|_| claim == Claim::Read).map(|n| owner(kind, n)),
             place,
             floor,
+            any_size,
         },
     )
 }

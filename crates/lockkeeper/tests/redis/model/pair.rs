@@ -150,6 +150,7 @@ impl<'a> Pair<'a> {
             beside: ask.beside,
             place: ask.place,
             floor: 0,
+            any_size: ask.any_size,
         }
     }
 
@@ -229,7 +230,12 @@ impl<'a> Pair<'a> {
             }
             Act::Count { op, remember, limit } => {
                 let id = count_id(self.turn);
-                let count = Count { name, id, not_after: self.limit(*limit), remember: *remember, op: *op };
+                // Redis remembers a request at least until its latest time, whatever it says.
+                let remember = match limit {
+                    Limit::In(seconds) => Duration::from_millis(1_000 * seconds + 500).max(*remember),
+                    Limit::Never | Limit::Past(_) => *remember,
+                };
+                let count = Count { name, id, not_after: self.limit(*limit), remember, op: *op };
                 self.counts.push(count.clone());
                 self.count(&count, now).await
             }

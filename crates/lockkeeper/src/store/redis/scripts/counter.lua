@@ -1,9 +1,9 @@
 -- Changes or reads the bare number KEYS[1].
 --
--- Promises: a request counts once, however often it is sent; asked after its time it changes nothing.
+-- Promises: a request counts once, however often it is sent; asked after its time it changes nothing; reading changes nothing.
 --
 -- ARGV: as lib/counting; what to do is `init`, `take`, `add`, `drain`, `read` or `remove`, then the number
--- Reply: as lib/counting, with the number afterwards (drain: how many were taken)
+-- Reply: as lib/counting, with the number afterwards (drain: the number before)
 
 if not is_number('counter') then
   return refused()
@@ -25,14 +25,14 @@ elseif what == 'add' then
     return {WRONG_SIZE, before + by}
   end
   local after = redis.call('INCRBY', KEYS[1], by)
-  -- Redisson's waiters do not bear a negative number.
+  -- Redisson's waiters throw on a negative number.
   redis.pcall('PUBLISH', 'redisson_sc:' .. tagged, math.max(after, 0))
   return answer('counter', true, after)
 elseif what == 'drain' then
-  if before > 0 then
+  if before ~= 0 then
     redis.call('SET', KEYS[1], 0, 'KEEPTTL')
   end
-  return answer('counter', before > 0, math.max(before, 0))
+  return answer('counter', before ~= 0, before)
 elseif what == 'remove' then
   return answer('counter', redis.call('DEL', KEYS[1]) == 1, 0)
 end

@@ -1,4 +1,6 @@
--- Takes KEYS[1] from whoever holds it and wakes those who wait. Queues, sizes and bare numbers stay.
+-- Takes KEYS[1] from all its holders and notifies those who wait. Queues, sizes and bare numbers stay.
+--
+-- Promises: what has not exactly the shape of a lock is not touched.
 --
 -- ARGV: what inspect found it to be: `mutex`, `rwlock` or `semaphore`; unit of the fair queue in ms
 -- Reply: 1 somebody held it · 0 nobody did, or it is something else by now
@@ -13,13 +15,18 @@ if kind == 'mutex' and ARGV[1] == 'mutex' then
   redis.pcall('PUBLISH', 'redisson_lock__channel:' .. tagged, '0')
   return 1
 elseif kind == 'rwlock' and ARGV[1] == 'rwlock' then
-  for _, field in ipairs(redis.call('HKEYS', KEYS[1])) do
-    redis.call('DEL', hold_key(field, 1))
+  local fields = redis.call('HGETALL', KEYS[1])
+  for i = 1, #fields, 2 do
+    if is_hold(fields[i], fields[i + 1]) then
+      for number = 1, math.min(tonumber(fields[i + 1]), 1000) do
+        redis.call('DEL', hold_key(fields[i], number))
+      end
+    end
   end
   redis.call('DEL', KEYS[1])
   redis.pcall('PUBLISH', 'redisson_rwlock:' .. tagged, '1')
   return 1
-elseif ARGV[1] == 'semaphore' and (kind == 'semaphore' or kind == 'number') then
+elseif kind == 'semaphore' and ARGV[1] == 'semaphore' then
   local out = redis.call('ZCARD', given)
   if out > 0 then
     redis.call('DEL', given)

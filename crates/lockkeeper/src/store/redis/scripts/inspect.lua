@@ -1,26 +1,32 @@
 -- Tells all about KEYS[1] at one moment, and changes nothing.
 --
 -- ARGV: unit of the fair queue in ms
--- Reply: {type, lease left in ms, our mark of its kind, a hash's fields and values or a string's value, places in the fair queue with ms
---         left, waiting writers with since and ms left, readers with ms left, permits with ms left, permits that ended}
+-- Reply: {what it is as lib/kind says, our mark of its kind, lease left in ms, a hash's fields or a string's number, places in the fair
+--         queue with ms left, waiting writers with since and ms left, readers with ms left, permits with ms left, permits that ended}
 
-local kind = redis.call('TYPE', KEYS[1]).ok
-local value, places, writers, reads, permits = {}, {}, {}, {}, {}
-if kind == 'hash' then
-  value = redis.call('HGETALL', KEYS[1])
-  for i = 1, #value, 2 do
-    if value[i] ~= 'mode' and string.sub(value[i], -6) ~= ':write' then
-      reads[#reads + 1] = value[i]
-      reads[#reads + 1] = redis.call('PTTL', tagged .. ':' .. value[i] .. ':rwlock_timeout:1')
+local kind, marked_kind = found_kind()
+local value, places, writers, reads, permits, ended = {}, {}, {}, {}, {}, 0
+if kind == 'foreign' then
+  return {kind, '', -1, value, places, writers, reads, permits, ended}
+elseif kind == 'mutex' or kind == 'rwlock' then
+  local fields = redis.call('HGETALL', KEYS[1])
+  for i = 1, #fields, 2 do
+    local field = fields[i]
+    if kind == 'rwlock' and is_hold(field, fields[i + 1]) then
+      reads[#reads + 1] = field
+      reads[#reads + 1] = reader_left(field, fields[i + 1])
+    elseif field ~= 'mode' then
+      value[#value + 1] = field
     end
   end
-elseif kind == 'string' then
+elseif kind ~= 'none' then
   value = {redis.call('GET', KEYS[1])}
   local out = redis.call('ZRANGEBYSCORE', tagged .. ':timeout', millis + 1, '+inf', 'WITHSCORES')
   for i = 1, #out, 2 do
     permits[i] = out[i]
     permits[i + 1] = tonumber(out[i + 1]) - millis
   end
+  ended = redis.call('ZCOUNT', tagged .. ':timeout', '-inf', millis)
 end
 for index, owner in ipairs(redis.call('LRANGE', 'redisson_lock_queue:' .. tagged, 0, -1)) do
   local score = tonumber(redis.call('ZSCORE', 'redisson_lock_timeout:' .. tagged, owner) or 0)
@@ -34,6 +40,4 @@ for i = 1, #waiting, 2 do
   writers[#writers + 1] = tonumber(since)
   writers[#writers + 1] = tonumber(ends) - millis
 end
-local ended = kind == 'string' and redis.call('ZCOUNT', tagged .. ':timeout', '-inf', millis) or 0
-local mark = redis.call('GET', 'lockkeeper:kind:' .. tagged) or ''
-return {kind, redis.call('PTTL', KEYS[1]), mark, value, places, writers, reads, permits, ended}
+return {kind, marked_kind or '', redis.call('PTTL', KEYS[1]), value, places, writers, reads, permits, ended}

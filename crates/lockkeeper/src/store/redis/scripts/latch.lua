@@ -1,7 +1,7 @@
 -- Sets, counts down, reads or opens the latch KEYS[1].
 --
 -- Promises: a request counts once, however often it is sent; counting down passes on a server that is out of memory; at zero the latch is
--- gone, and everybody who waits is woken.
+-- gone, and everybody who waits is notified; a number that is there is never overwritten; reading changes nothing.
 --
 -- ARGV: as lib/counting; what to do is `init`, `down`, `read` or `remove`, then the number
 -- Reply: as lib/counting, with how many are to go
@@ -10,9 +10,10 @@ if not is_number('latch') then
   return refused()
 end
 local channel = 'redisson_countdownlatch__channel__{' .. KEYS[1] .. '}'
-local before = tonumber(redis.call('GET', KEYS[1]) or 0)
+local there = redis.call('GET', KEYS[1])
+local before = tonumber(there or 0)
 local after, what = before, ARGV[4]
-if what == 'init' and before == 0 then
+if what == 'init' and not there then
   after = tonumber(ARGV[5])
   if after > 0 then
     redis.call('SET', KEYS[1], after)

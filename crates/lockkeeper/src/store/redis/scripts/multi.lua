@@ -1,25 +1,32 @@
--- Takes all of KEYS, each for its own owner and as it is claimed, or none of them.
+-- Acquires all of KEYS, each for its own owner and as it is claimed, or none of them.
 --
--- Promises: those of the scripts in front, which are run here as they are, twice: first each one dry, with nothing written, and only if all would be
--- granted once more in earnest. So nothing is changed if one is busy.
+-- Promises: those of the scripts in front, which are run here as they are, twice: first each one dry, without its writes, and only if
+-- all would be granted once more in earnest. So nothing is granted if one is busy; only marks of the dead may be removed by a dry run.
 --
 -- ARGV: per key `mutex`, `fair`, `read`, `write` or `permits`, how many arguments, and the arguments of that script
 -- Reply: {0, a token per key (0: none)} · {which key, its answer as lib/answers}
 
 local TAKE = {mutex = mutex, fair = fair, read = read, write = write, permits = permits}
 local READS = {
-  EXISTS = 1, GET = 1, HEXISTS = 1, HGET = 1, HGETALL = 1, HKEYS = 1, LINDEX = 1, LPOS = 1, LRANGE = 1, PTTL = 1, TYPE = 1, ZCARD = 1,
+  EXISTS = 1, GET = 1, GETRANGE = 1, HEXISTS = 1, HGET = 1, HGETALL = 1, HKEYS = 1, HLEN = 1, HRANDFIELD = 1, LINDEX = 1, LLEN = 1,
+  LPOS = 1, LRANGE = 1, PTTL = 1, STRLEN = 1, TYPE = 1, ZCARD = 1,
   ZCOUNT = 1, ZRANGE = 1, ZRANGEBYSCORE = 1, ZSCORE = 1,
 }
 local function reading(through)
   return function(command, ...)
     if READS[command] then
       return through(command, ...)
+    elseif command == 'SET' and select(3, ...) == 'GET' then
+      -- A counter of tokens. If its key has another type the real run would fail after the first grants, so fail here.
+      local found = redis.pcall('TYPE', (...)).ok
+      if found and found ~= 'none' and found ~= 'string' then
+        redis.call('GET', (...))
+      end
     end
     return 0
   end
 end
-local dry = {call = reading(redis.call), pcall = reading(redis.pcall)}
+local dry = {call = reading(redis.call), pcall = reading(redis.pcall), purge = redis.call}
 
 local asked, at, claimed = {}, 1, {}
 for i, key in ipairs(KEYS) do

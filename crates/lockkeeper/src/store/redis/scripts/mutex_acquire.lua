@@ -1,7 +1,7 @@
--- Grants the mutex KEYS[1] to one owner, or says who is in the way.
+-- Grants the mutex KEYS[1] to one owner, or says why it cannot.
 --
 -- Promises: asked twice by one owner it gives the same hold, once; asked after its time it changes nothing; a lease is never
--- shortened; the token is larger than any that this server gave out, also after it forgot its counter.
+-- shortened; the token is larger than any that this server gave out, also after it lost its counter; what is no mutex is not touched.
 --
 -- ARGV: owner, lease in ms, latest time in µs of this server's clock, smallest token, the key that counts tokens
 -- Reply: lib/answers

@@ -1,4 +1,4 @@
--- Takes the mutex KEYS[1] from one owner and grants it to its successor, or wakes those who wait if it cannot have it.
+-- Takes the mutex KEYS[1] from one owner and grants it to its successor, or notifies those who wait if the successor cannot have it.
 --
 -- Promises: those of mutex_release and mutex_acquire; nobody else can come in between.
 --
@@ -8,7 +8,8 @@
 local held, late = taken(ARGV[1]), micros > tonumber(ARGV[5])
 local left = redis.call('PTTL', KEYS[1])
 if left == -2 and not late then
-  redis.call('HSET', KEYS[1], ARGV[3], 1)
+  local token = next_token(ARGV[7], tonumber(ARGV[6]))
+  redis.call('HSET', KEYS[1], ARGV[3], '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[4])
-  return {held, GRANTED, next_token(ARGV[7], tonumber(ARGV[6]))}
+  return {held, GRANTED, token}
 end

@@ -8,8 +8,9 @@ if not late then
   elseif mine == 0 then
     next = held_by_others(left, -1)
   else
+    local token = next_token(ARGV[7], tonumber(ARGV[6]))
     redis.call('PEXPIRE', KEYS[1], math.max(tonumber(ARGV[4]), left))
-    return {held, GRANTED, next_token(ARGV[7], tonumber(ARGV[6]))}
+    return {held, GRANTED, token}
   end
 end
 if held == 1 then

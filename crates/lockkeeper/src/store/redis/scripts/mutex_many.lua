@@ -1,11 +1,11 @@
--- Takes and gives back many mutexes, each of KEYS for itself, as mutex_acquire and mutex_release do one.
+-- Acquires and releases many mutexes, each of KEYS for itself, as mutex_acquire and mutex_release do one.
 --
 -- Promises: theirs, per key; one that fails does not touch the others. What is not simple (something else lies there, it is already held by
 -- this owner, a right is missing) is left alone, to be asked for by itself.
 --
--- ARGV: the key that counts tokens; the earliest of the latest times; per key owner, lease in ms (0: give it back), latest time in µs or (to
--- give it back) channel
--- Reply: per key two numbers: GRANTED token · BUSY ms · LATE 0 · and of what is given back 1 released or 0 not held, how many were woken · ALONE 0
+-- ARGV: the key that counts tokens; the earliest of the latest times; per key owner, lease in ms (0: release it), latest time in µs or (to
+-- release it) channel
+-- Reply: per key two numbers: GRANTED token · BUSY ms · LATE 0 · of a release 1 released or 0 not held, how many were woken · ALONE 0
 
 local ALONE = -9
 -- Looked up once, not for each.
@@ -36,14 +36,15 @@ for i = 1, #keys do
       if ask('HSET', key, owner, '1') == 1 then
         if ask('PEXPIRE', key, lease) == 1 then
           code = GRANTED
-          granted[#granted + 1] = 2 * i
+          granted[#granted + 1] = i
         else
           ask('HDEL', key, owner)
         end
       end
     elseif type(left) == 'number' and left >= 0 then
-      local fields = ask('HMGET', key, owner, 'mode')
-      if not fields.err and not fields[1] and not fields[2] then
+      -- A mutex of another owner has exactly one field.
+      local fields = ask('HRANDFIELD', key, 2, 'WITHVALUES')
+      if #fields == 2 and fields[1] ~= owner and is_hold(fields[1], fields[2]) then
         code, value = BUSY, left
       end
     end
@@ -61,11 +62,13 @@ if #granted > 0 then
     first = tonumber(last) + 1
     ask('SET', arguments[1], first + #granted - 1)
   end
-  for n, at in ipairs(granted) do
+  for n, i in ipairs(granted) do
     if first then
-      replies[at] = first + n - 1
+      replies[2 * i] = first + n - 1
     else
-      replies[at - 1] = ALONE
+      -- Without a token nothing is held.
+      ask('HDEL', keys[i], arguments[3 * i])
+      replies[2 * i - 1] = ALONE
     end
   end
 end

@@ -1,4 +1,4 @@
--- Takes the mutex KEYS[1] from one owner, and wakes those who wait.
+-- Takes the mutex KEYS[1] from one owner, and notifies those who wait.
 --
 -- Promises: touches nothing of any other owner; passes on a server that is out of memory (the only write deletes); a publish that is not
 -- allowed does not keep the lock.

@@ -6,5 +6,6 @@ if type(mine) == 'table' then
 elseif mine == 0 then
   return held_by_others(left, -1)
 end
+local token = next_token(ARGV[5], tonumber(ARGV[4]))
 redis.call('PEXPIRE', KEYS[1], math.max(tonumber(ARGV[2]), left))
-return {GRANTED, next_token(ARGV[5], tonumber(ARGV[4]))}
+return {GRANTED, token}

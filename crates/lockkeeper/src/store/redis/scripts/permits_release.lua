@@ -1,6 +1,7 @@
--- Takes permits of the semaphore KEYS[1] back and wakes those who wait.
+-- Takes permits of the semaphore KEYS[1] back and notifies those who wait.
 --
--- Promises: takes back only these; passes on a server that is out of memory; ones whose lease ended count as not held.
+-- Promises: takes back only these; passes on a server that is out of memory; permits whose lease ended count as not held; a number that
+-- was deleted is not made anew, for its size is not known here.
 --
 -- ARGV: channel, the ids of the permits …
 -- Reply: {1 released or 0 not held, how many were woken}
@@ -16,4 +17,8 @@ for i = 2, #ARGV do
     end
   end
 end
-return {held, back > 0 and tell(ARGV[1], redis.call('INCRBY', KEYS[1], back)) or 0}
+if back == 0 or redis.call('EXISTS', KEYS[1]) == 0 then
+  return {held, 0}
+end
+local free = redis.pcall('INCRBY', KEYS[1], back)
+return {held, type(free) == 'number' and tell(ARGV[1], free) or 0}

@@ -1,7 +1,8 @@
 -- Grants a share of the read-write lock KEYS[1] to one owner.
 --
 -- Promises: asked twice by one owner it gives the same hold, once; asked after its time it changes nothing; a lease is never shortened;
--- the holder that writes gets it while it writes; a reader yields to writers that waited before it came, and to no others.
+-- an owner that writes may read while it writes; a reader yields to writers that waited before it came, and to no others; a hash that
+-- is no read-write lock is not touched; the hash outlives every hold in it.
 --
 -- ARGV: owner, lease in ms, latest time in µs, smallest token, the key that counts tokens, since when it waits in µs, field of
 -- the writer that lets it in
@@ -10,24 +11,32 @@
 if micros > tonumber(ARGV[3]) then
   return {LATE}
 end
-local owner, lease = ARGV[1], tonumber(ARGV[2])
+local owner, lease, left = ARGV[1], tonumber(ARGV[2]), -2
 local mode = redis.pcall('HGET', KEYS[1], 'mode')
 if type(mode) == 'table' or not mode and redis.call('EXISTS', KEYS[1]) == 1 then
   return refused()
+elseif mode then
+  left = redis.call('PTTL', KEYS[1])
+  if hash_kind(left) ~= 'rwlock' then
+    return refused()
+  end
 end
-local key = hold_key(owner, 1)
-local left = redis.call('PTTL', key)
-if left < 0 then
+local key, pending, ended = hold_key(owner, 1), 'lockkeeper:pending:' .. tagged, {}
+-- A hold is a field and a key: the key alone may have outlived a hash that was deleted.
+local mine = mode and redis.call('HEXISTS', KEYS[1], owner) == 1 and redis.call('PTTL', key) or -2
+if mine < 0 then
   if mode == 'write' and redis.call('HEXISTS', KEYS[1], owner .. ':write') == 0
     and redis.call('HEXISTS', KEYS[1], ARGV[7]) == 0 then
-    return {BUSY, redis.call('PTTL', KEYS[1]), -1}
+    return {BUSY, left, -1}
   end
   if mode ~= 'write' then
     local blocked = 0
-    local waiting = redis.call('HGETALL', 'lockkeeper:pending:' .. tagged)
+    local waiting = redis.call('HGETALL', pending)
     for i = 1, #waiting, 2 do
       local since, ends = string.match(waiting[i + 1], '^(%d+) (%d+)$')
-      if waiting[i] ~= owner and tonumber(since) <= tonumber(ARGV[6]) then
+      if tonumber(ends) <= millis and #ended < 1000 then
+        ended[#ended + 1] = waiting[i]
+      elseif waiting[i] ~= owner and tonumber(since) <= tonumber(ARGV[6]) then
         blocked = math.max(blocked, tonumber(ends) - millis)
       end
     end
@@ -36,11 +45,15 @@ if left < 0 then
     end
   end
 end
-lease = math.max(lease, left)
+lease = math.max(lease, mine)
+local token = next_token(ARGV[5], tonumber(ARGV[4]))
 if not mode then
   redis.call('HSET', KEYS[1], 'mode', 'read')
 end
-redis.call('HSET', KEYS[1], owner, 1)
-redis.call('SET', key, 1, 'PX', lease)
-redis.call('PEXPIRE', KEYS[1], math.max(lease, redis.call('PTTL', KEYS[1])))
-return {GRANTED, next_token(ARGV[5], tonumber(ARGV[4]))}
+redis.call('HSET', KEYS[1], owner, '1')
+redis.call('SET', key, '1', 'PXAT', at(lease))
+outlast(left, lease)
+if #ended > 0 then
+  redis.call('HDEL', pending, unpack(ended))
+end
+return {GRANTED, token}

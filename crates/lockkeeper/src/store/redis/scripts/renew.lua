@@ -1,4 +1,4 @@
--- Keeps holds of KEYS for their owners, or only looks whether they still have them.
+-- Renews holds of KEYS for their owners, or only looks whether they still have them.
 --
 -- Promises: one that fails does not touch the others; a lease is never shortened; passes on a server that is out of memory: of each
 -- write only the first could be refused, and none of them takes memory before one that gives some.
@@ -32,12 +32,18 @@ for i = 1, #keys do
   elseif kind == 'read' then
     local hold = tagged(key) .. ':' .. arguments[at + 1] .. ':rwlock_timeout:1'
     held = ask('HEXISTS', key, arguments[at + 1])
-    if held == 1 and redis.call('EXISTS', hold) == 0 then
+    local left = held == 1 and redis.call('PTTL', hold) or -2
+    if held == 1 and left == -2 then
       held = 0
-    end
-    if held == 1 then
-      lengthen(hold, lease)
-      lengthen(key, lease)
+    elseif held == 1 and lease ~= '0' then
+      -- The hash outlives every hold in it: both ends are set as one moment, with a margin as in lib/readers.
+      local wanted, whole = tonumber(lease), redis.call('PTTL', key)
+      if left < wanted then
+        redis.call('PEXPIREAT', hold, string.format('%.0f', millis + wanted))
+      end
+      if whole < wanted + 5 then
+        redis.call('PEXPIREAT', key, string.format('%.0f', millis + math.max(wanted, whole)))
+      end
     end
     at = at + 3
   else

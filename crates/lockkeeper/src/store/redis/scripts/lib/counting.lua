@@ -1,5 +1,5 @@
 -- A request that counts is carried out once: its id is remembered with its answer.
--- ARGV: id, latest time in µs (0: it only looks), how long to remember it in ms, what to do, …
+-- ARGV: id, latest time in µs (0: it only reads), how long to remember it in ms, what to do, …
 local request = 'lockkeeper:request:' .. tagged .. ':' .. ARGV[1]
 local reads = ARGV[2] == '0'
 local seen = redis.call('GET', request)
@@ -7,7 +7,8 @@ if seen then
   local done, value = string.match(seen, '^(%d) (-?%d+)$')
   return {GRANTED, tonumber(done), tonumber(value)}
 end
-if not reads and micros > tonumber(ARGV[2]) then
+local latest = tonumber(ARGV[2])
+if not reads and micros > latest then
   return {LATE}
 end
 if not reads then
@@ -19,8 +20,16 @@ local function answer(kind, done, value)
   if not reads then
     if done then
       marked(kind)
+    else
+      redis.call('PEXPIRE', mark, 86400000)
     end
-    redis.call('SET', request, (done and 1 or 0) .. ' ' .. string.format('%.0f', value), 'PX', ARGV[3])
+    -- Until no copy of the request can be in time any more: `latest` may lie further ahead than its sender thinks, if this server's
+    -- clock was set back. A request without a latest time is remembered for as long as it says.
+    local ends = millis + tonumber(ARGV[3])
+    if latest < micros + 86400000000 then
+      ends = math.max(ends, math.ceil(latest / 1000) + 1)
+    end
+    redis.call('SET', request, (done and 1 or 0) .. ' ' .. string.format('%.0f', value), 'PXAT', string.format('%.0f', ends))
   end
   return {GRANTED, done and 1 or 0, value}
 end

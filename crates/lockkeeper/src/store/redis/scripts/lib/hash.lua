@@ -1,6 +1,6 @@
--- The answer when somebody else has the mutex KEYS[1] for `left` ms, or something that is none.
+-- The answer when another owner has the mutex KEYS[1] for `left` ms, or when that hash is no mutex.
 local function held_by_others(left, ahead)
-  if left == -1 or redis.call('HEXISTS', KEYS[1], 'mode') == 1 then
+  if hash_kind(left) ~= 'mutex' then
     return refused()
   end
   return {BUSY, left, ahead}

@@ -1,4 +1,4 @@
--- Takes a field out of the hash KEYS[1]: 1 it was there, 0 it was not. Something else that lies there holds nothing of ours.
+-- Removes a field from the hash KEYS[1]: 1 it was there, 0 it was not. Anything else that lies there holds nothing of ours.
 local function taken(field)
   local reply = redis.pcall('HDEL', KEYS[1], field)
   if type(reply) ~= 'table' then

@@ -1,5 +1,6 @@
--- A token larger than all that this counter gave out: the clock lifts one that was forgotten or left behind. Without a counter (its slot is
--- moving, and it is not here yet or no more) the clock alone counts.
+-- A token larger than all that this counter gave out: the clock lifts a counter that was lost or is behind. Without a counter (its slot
+-- is moving, and it is not here yet or no more) the clock alone counts. It comes before every other write of a grant: a server that is
+-- out of memory, or has something else under the counter's key, refuses here, and nothing is held.
 local function next_token(counter, floor)
   local token = math.max(micros, floor)
   if counter == '' then

@@ -1,4 +1,4 @@
-//! What is counted: one script per kind, each request carried out once.
+//! Counting requests: one script per kind, each request carried out once.
 
 use super::locks::{refusal, text};
 use super::request::{Failed, Request, Site};
@@ -8,7 +8,7 @@ use crate::backend::{Count, CountOp, CountOutcome, Counted, CounterOp, LatchOp, 
 use crate::error::Result;
 
 impl RedisStore {
-    pub(super) async fn tally(&self, request: &Count) -> Result<CountOutcome> {
+    pub(super) async fn run_count(&self, request: &Count) -> Result<CountOutcome> {
         self.admit(&request.name, request.op.kind())?;
         let (script, what, number) = call(request.op);
         let arguments = |site: &Site<'_>| {
@@ -27,7 +27,7 @@ impl RedisStore {
     }
 }
 
-/// The script for an operation, what it calls it, and the number.
+/// The script for an operation, the name that the script has for it, and the number.
 fn call(op: CountOp) -> (&'static Lua, &'static str, i64) {
     match op {
         CountOp::Counter(op) => {

@@ -1,5 +1,6 @@
-//! For people: what lies under a name, under many names, and taking it from its holders.
+//! Inspecting, listing and force-releasing names.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::locks::refusal;
@@ -8,65 +9,65 @@ use super::{RedisStore, millis, names, parsed, script};
 use crate::backend::{Claim, ClientCard, Forced, Holder, Kind, Listing, Page, Snapshot, Waiter};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, matches_pattern};
-use crate::owner::WireOwner;
+use crate::owner::{ClientId, WireOwner};
 
-/// What the script tells of a name.
-type Told = (String, i64, String, Vec<Vec<u8>>, Pairs, Vec<(String, i64, i64)>, Pairs, Vec<(Vec<u8>, i64)>, i64);
+/// The reply of the script.
+type Inspected = (String, String, i64, Vec<String>, Pairs, Vec<(String, i64, i64)>, Pairs, Vec<(Vec<u8>, i64)>, i64);
 type Pairs = Vec<(String, i64)>;
 
 /// Where a listing looks: at the names themselves, and for names whose only trace is a queue.
 const PASSES: [(&str, &str); 3] = [("k", ""), ("q", "redisson_lock_queue:"), ("p", "lockkeeper:pending:")];
 
+/// Who clients are, each read once.
+type Cards = HashMap<ClientId, Option<ClientCard>>;
+
 impl RedisStore {
-    pub(super) async fn look(&self, name: &Name) -> Result<Option<Snapshot>> {
+    pub(super) async fn run_inspect(&self, name: &Name) -> Result<Option<Snapshot>> {
+        self.inspect_with(name, &mut Cards::new()).await
+    }
+
+    async fn inspect_with(&self, name: &Name, cards: &mut Cards) -> Result<Option<Snapshot>> {
         self.admit(name, Kind::Mutex)?;
         let unit = millis(self.fair_unit);
-        let (kind, left, mark, value, places, writers, reads, permits, ended): Told =
+        let (kind, mark, left, value, places, mut writers, readers, permits, ended): Inspected =
             parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| vec![unit.clone()]).await?)?;
+        // A mark that ended stays until somebody removes it.
+        writers.retain(|(_, _, left)| *left > 0);
+        let (kind, certain) = match kind.as_str() {
+            "none" if writers.is_empty() => (Kind::Mutex, true),
+            "none" | "rwlock" => (Kind::RwLock, true),
+            "mutex" => (Kind::Mutex, true),
+            "semaphore" => (Kind::Semaphore, true),
+            "counter" => (Kind::CountingSemaphore, true),
+            "latch" => (Kind::Latch, true),
+            // Nobody says what it counts, or somebody else changed it since we did.
+            "number" => (marked(&mark), false),
+            _ => return Err(foreign(name)),
+        };
         let mut found =
-            Snapshot { name: name.clone(), kind: Kind::Mutex, holders: Vec::new(), queue: Vec::new(), value: None, total: None };
-        if kind == "string" {
-            let Some(free) = value.first().and_then(|text| std::str::from_utf8(text).ok()?.parse::<i64>().ok()) else {
-                return Err(foreign(name));
-            };
-            found.kind = match mark.as_str() {
-                "latch" => Kind::Latch,
-                "semaphore" => Kind::Semaphore,
-                _ if !permits.is_empty() => Kind::Semaphore,
-                _ => Kind::CountingSemaphore,
-            };
+            Snapshot { name: name.clone(), kind, holders: Vec::new(), queue: Vec::new(), value: None, total: None, certain };
+        if matches!(kind, Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch) {
+            let free: i64 = value.first().and_then(|number| number.parse().ok()).ok_or_else(|| foreign(name))?;
             found.value = Some(free);
-            if found.kind == Kind::Semaphore {
-                // What ended is free, whether or not somebody took it back yet.
+            if kind == Kind::Semaphore {
+                // What ended is free, whether or not a request has taken it back yet.
                 found.value = Some(free + ended);
                 found.total = u32::try_from(free + ended + i64::try_from(permits.len()).unwrap_or(0)).ok();
                 found.holders = permit_holders(&permits, found.total.unwrap_or(0));
             }
             return Ok(Some(found));
         }
-        let fields: Vec<String> = value.iter().step_by(2).map(|field| String::from_utf8_lossy(field).into_owned()).collect();
-        // A mark that ended stays until somebody looks.
-        let mut writers = writers;
-        writers.retain(|(_, _, left)| *left > 0);
-        let is_rwlock = fields.iter().any(|field| field == "mode") || !writers.is_empty();
-        found.kind = if is_rwlock { Kind::RwLock } else { Kind::Mutex };
-        if kind == "hash" && left < 0 || kind != "hash" && kind != "none" {
-            return Err(foreign(name));
-        }
-        for field in fields.iter().filter(|field| *field != "mode") {
-            let (owner, claim, left) = match field.strip_suffix(":write") {
-                Some(owner) if is_rwlock => (owner, Claim::Write, left),
-                _ if is_rwlock => {
-                    (field.as_str(), Claim::Read, reads.iter().find(|(owner, _)| owner == field).map_or(-1, |(_, left)| *left))
-                }
-                _ => (field.as_str(), Claim::Mutex, left),
-            };
-            // A read hold that died stays in the hash until somebody looks.
-            if let Ok(left) = u64::try_from(left) {
-                let client = self.card(owner).await?;
-                let lease_left = Some(Duration::from_millis(left));
-                found.holders.push(Holder { owner: owner.to_owned(), claim, held_for: None, lease_left, token: None, client });
-            }
+        let holders = value.iter().map(|field| match field.strip_suffix(":write") {
+            Some(owner) => (owner, Claim::Write, left),
+            None => (field.as_str(), Claim::Mutex, left),
+        });
+        let readers = readers.iter().map(|(owner, left)| (owner.as_str(), Claim::Read, *left));
+        // The field of a reader that died stays until somebody removes it.
+        for (owner, claim, left) in holders.chain(readers.filter(|(_, _, left)| *left > 0)) {
+            let Ok(left) = u64::try_from(left) else { continue };
+            let client = self.card(owner, cards).await?;
+            let lease_left = Some(Duration::from_millis(left));
+            found.holders.push(Holder { owner: owner.to_owned(), claim, held_for: None, lease_left, token: None, client });
         }
         let waiting = |owner: String, claim, left: i64| {
             let left = u64::try_from(left).ok().filter(|left| *left > 0)?;
@@ -78,19 +79,24 @@ impl RedisStore {
         Ok(Some(found).filter(|found| !found.holders.is_empty() || !found.queue.is_empty()))
     }
 
-    /// Who a client is, if it told.
-    async fn card(&self, owner: &str) -> Result<Option<ClientCard>> {
+    /// Who the client of an owner is, if it announced itself.
+    async fn card(&self, owner: &str, cards: &mut Cards) -> Result<Option<ClientCard>> {
         let Ok(owner) = owner.parse::<WireOwner>() else { return Ok(None) };
+        if let Some(known) = cards.get(&owner.client) {
+            return Ok(known.clone());
+        }
         let key = names::card(owner.client);
         let found: Option<String> = parsed(self.transport.command(&key, redis::cmd("GET").arg(&key)).await?)?;
-        Ok(found.as_deref().and_then(|card| {
+        let card = found.as_deref().and_then(|card| {
             let mut lines = card.splitn(3, '\n');
             let pid = lines.next()?.parse().ok()?;
             Some(ClientCard { id: owner.client, pid, host: lines.next()?.to_owned(), program: lines.next()?.to_owned() })
-        }))
+        });
+        cards.insert(owner.client, card.clone());
+        Ok(card)
     }
 
-    pub(super) async fn page(&self, listing: &Listing) -> Result<Page> {
+    pub(super) async fn run_list(&self, listing: &Listing) -> Result<Page> {
         // Server after server, pass after pass.
         let mut parts = listing.after.as_deref().unwrap_or("0 k 0").splitn(3, ' ');
         let mut server: usize = parts.next().and_then(|number| number.parse().ok()).unwrap_or(0);
@@ -114,6 +120,7 @@ impl RedisStore {
         }
         let next = next_pass.map(|pass| format!("{server} {pass} {cursor}"));
         let mut page = Page { found: Vec::new(), next };
+        let mut cards = Cards::new();
         for key in keys.into_iter().filter_map(|key| String::from_utf8(key).ok()) {
             let name = if prefix.is_empty() {
                 Name::new(&key).ok().filter(|_| !names::is_reserved(&key))
@@ -121,8 +128,8 @@ impl RedisStore {
                 names::behind(&key, prefix).filter(|name| matches_pattern(&listing.pattern, name.as_str()))
             };
             let Some(name) = name else { continue };
-            // A bare number that nobody marked is most likely something else: it is shown when asked for by name.
-            let found = match self.look(&name).await {
+            // A bare number without a mark is most likely an application's own: it is shown when asked for by name.
+            let found = match self.inspect_with(&name, &mut cards).await {
                 Err(error) if matches!(error.kind(), ErrorKind::ForeignKey | ErrorKind::InvalidName) => None,
                 found => found?,
             };
@@ -131,8 +138,10 @@ impl RedisStore {
         Ok(page)
     }
 
-    pub(super) async fn force(&self, name: &Name) -> Result<Forced> {
-        let Some(found) = self.look(name).await?.filter(|found| !found.holders.is_empty()) else { return Ok(Forced::default()) };
+    pub(super) async fn run_force_release(&self, name: &Name) -> Result<Forced> {
+        let Some(found) = self.run_inspect(name).await?.filter(|found| !found.holders.is_empty()) else {
+            return Ok(Forced::default());
+        };
         let kind = match found.kind {
             Kind::Mutex => "mutex",
             Kind::RwLock => "rwlock",
@@ -145,12 +154,21 @@ impl RedisStore {
     }
 }
 
-/// The error for what no lock library put there.
+/// The kind that a mark tells of.
+fn marked(mark: &str) -> Kind {
+    match mark {
+        "semaphore" => Kind::Semaphore,
+        "latch" => Kind::Latch,
+        _ => Kind::CountingSemaphore,
+    }
+}
+
+/// The error for a key that is no lock.
 fn foreign(name: &Name) -> Error {
     refusal(&[-3], name, Kind::Mutex)
 }
 
-/// Permits of one owner are one holder.
+/// The permits of one owner are one holder.
 fn permit_holders(permits: &[(Vec<u8>, i64)], of: u32) -> Vec<Holder> {
     let mut sorted: Vec<_> = permits.iter().collect();
     sorted.sort();
