@@ -162,6 +162,17 @@ impl Target {
     }
 }
 
+/// A descriptor that stands for the life of the client's holds, on stores that have one.
+#[cfg(unix)]
+pub(super) fn liveness(backend: &dyn Backend) -> Result<Option<std::os::fd::OwnedFd>> {
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    if let Some(store) = backend.extension().and_then(|extension| extension.downcast_ref::<SqliteStore>()) {
+        return store.liveness().map(Some);
+    }
+    let _ = backend;
+    Ok(None)
+}
+
 /// The servers as one store; a minority of them may be down.
 async fn quorum(members: Vec<Target>, max_lease: Duration, runtime: &Runtime) -> Result<Quorum> {
     let opening: Vec<_> =

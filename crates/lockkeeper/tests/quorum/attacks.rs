@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, LossReason, Release, Renew, Renewed};
+use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Decision, LossReason, Release, Renew, Renewed, VoteRequest, Voter};
 use lockkeeper::layer::Quorum;
 use lockkeeper::name::Name;
 use lockkeeper::owner::{ClientId, WireOwner};
@@ -25,7 +25,6 @@ fn ask(runtime: &Runtime, number: u64) -> Acquire {
         since: now,
         beside: None,
         place: None,
-        floor: 0,
     }
 }
 
@@ -221,8 +220,10 @@ async fn tokens_grow_from_one_majority_to_the_next() {
         let down = [(round % 5) as usize, (round / 5 % 5) as usize];
         down.iter().for_each(|server| ward.fall_ill(*server, Illness::Dead));
         // Servers that gave out tokens of their own meanwhile.
-        let request = Acquire { floor: last + 1_000, name: Name::new("other").unwrap(), ..ask(&runtime, round) };
-        assert!(granted(ward.stores[(round * 3 % 5) as usize].acquire(request.clone()).await).is_some());
+        let request = Acquire { name: Name::new("other").unwrap(), ..ask(&runtime, round) };
+        let vote = VoteRequest { acquire: request.clone(), floor: last + 1_000, max_lease: MAX_LEASE };
+        let vote = ward.stores[(round * 3 % 5) as usize].vote(vote).await.unwrap();
+        assert!(matches!(vote.decision, Decision::Cast(Attempt::Granted(_))), "{vote:?}");
         let token = granted(quorum.acquire(ask(&runtime, 1_000 + round)).await).expect("three of five live");
         assert!(token > last, "{token} after {last}");
         last = token;

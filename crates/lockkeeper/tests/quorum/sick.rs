@@ -1,13 +1,14 @@
 //! Memory stores as servers of a quorum that fall ill on purpose.
 
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Standing, Subscription, Vote, Voter, Watch,
+    Acquire, Attempt, Backend, ClientCard, Decision, Forced, KeepVotes, Listing, Page, Release, Released, Renew, Renewed, Reply,
+    Snapshot, Standing, Subscription, Vote, VoteRequest, Voter, Watch,
 };
-use lockkeeper::layer::Quorum;
+use lockkeeper::layer::{Layer, Quorum};
 use lockkeeper::name::Name;
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::memory::MemoryStore;
@@ -27,15 +28,23 @@ pub(crate) enum Illness {
     Slow(Duration),
     /// It carries out what it is sent, and the answer is lost.
     Mute,
+    /// It carries out what it is sent after up to this long, drawn by chance, and answers after as long again.
+    Jittery(Duration),
     /// It votes though it may have forgotten: a control.
     Forgetful,
+    /// It tells its last token as its clock, so that clients learn the lead from tokens: a control.
+    ClockFromTokens,
 }
 
 /// One server, through which clients of one side see it: two sides may see two illnesses of one store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sick {
     pub(crate) store: Arc<MemoryStore>,
+    /// The same store, as what the layer wraps.
+    backend: Arc<dyn Backend>,
     illness: Arc<Mutex<Illness>>,
+    /// How far its clock and its tokens are ahead of the store's, in microseconds.
+    ahead: Arc<AtomicI64>,
 }
 
 impl Sick {
@@ -44,6 +53,17 @@ impl Sick {
         Box::pin(async move {
             match illness {
                 Illness::None | Illness::Forgetful => reply.await,
+                Illness::Jittery(most) => {
+                    let pause = || tokio::time::sleep(Duration::from_micros(fastrand::u64(0..=most.as_micros() as u64)));
+                    pause().await;
+                    let answer = reply.await;
+                    pause().await;
+                    answer
+                }
+                Illness::ClockFromTokens => {
+                    tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2_000))).await;
+                    reply.await
+                }
                 Illness::Dead => Err(Error::new(ErrorKind::Unavailable, "it is dead")),
                 Illness::Frozen => std::future::pending().await,
                 Illness::Slow(by) => {
@@ -64,6 +84,7 @@ impl Sick {
 pub(crate) struct Ward {
     pub(crate) stores: Vec<Arc<MemoryStore>>,
     illnesses: Vec<Arc<Mutex<Illness>>>,
+    ahead: Vec<Arc<AtomicI64>>,
     runtime: Runtime,
 }
 
@@ -72,6 +93,7 @@ impl Ward {
         Self {
             stores: (0..servers).map(|_| Arc::new(MemoryStore::new(runtime.clone()))).collect(),
             illnesses: (0..servers).map(|_| Arc::new(Mutex::new(Illness::None))).collect(),
+            ahead: (0..servers).map(|_| Arc::default()).collect(),
             runtime: runtime.clone(),
         }
     }
@@ -85,6 +107,18 @@ impl Ward {
         *self.illnesses[server].lock().unwrap() = illness;
     }
 
+    /// Sets a server's clock.
+    pub(crate) fn set_clock_ahead(&self, server: usize, micros: i64) {
+        self.ahead[server].store(micros, Ordering::SeqCst);
+    }
+
+    /// One server, as this side sees it.
+    pub(crate) fn server(&self, index: usize) -> Sick {
+        let store = Arc::clone(&self.stores[index]);
+        let (illness, ahead) = (Arc::clone(&self.illnesses[index]), Arc::clone(&self.ahead[index]));
+        Sick { backend: Arc::<MemoryStore>::clone(&store), store, illness, ahead }
+    }
+
     /// As the layer, admitted.
     pub(crate) async fn quorum(&self) -> Quorum {
         let quorum = self.newcomers(MAX_LEASE);
@@ -94,9 +128,7 @@ impl Ward {
 
     /// As the layer, not admitted.
     pub(crate) fn newcomers(&self, max_lease: Duration) -> Quorum {
-        let server = |index: usize| -> Arc<dyn Voter> {
-            Arc::new(Sick { store: Arc::clone(&self.stores[index]), illness: Arc::clone(&self.illnesses[index]) })
-        };
+        let server = |index: usize| -> Arc<dyn Voter> { Arc::new(self.server(index)) };
         let servers = (0..self.stores.len()).map(|index| (format!("server-{index}"), server(index))).collect();
         Quorum::new(servers, max_lease, self.runtime.clone()).unwrap()
     }
@@ -121,13 +153,14 @@ impl Ward {
     }
 }
 
-impl Backend for Sick {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+/// What a client of a quorum asks of its servers suffers.
+impl Layer for Sick {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.backend
     }
 
-    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        self
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self { backend: inner, ..self.clone() })
     }
 
     fn identity(&self) -> Reply<'_, String> {
@@ -138,24 +171,12 @@ impl Backend for Sick {
         self.suffer(self.store.acquire(request))
     }
 
-    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.store.atomic_groups(names)
-    }
-
-    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        self.suffer(self.store.acquire_all(requests))
-    }
-
     fn release(&self, request: Release) -> Reply<'_, Released> {
         self.suffer(self.store.release(request))
     }
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
         self.suffer(self.store.renew(requests))
-    }
-
-    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
-        self.suffer(self.store.count(request))
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
@@ -177,22 +198,34 @@ impl Backend for Sick {
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
         self.suffer(self.store.announce(card, ttl))
     }
-
-    fn note(&self, event: &Event<'_>) {
-        self.store.note(event);
-    }
 }
 
 impl Voter for Sick {
-    fn vote(&self, request: Acquire, max_lease: Duration) -> Reply<'_, Vote> {
-        if *self.illness.lock().unwrap() == Illness::Forgetful {
-            return Box::pin(async move { self.store.acquire(request).await.map(Vote::Cast) });
-        }
-        self.suffer(self.store.vote(request, max_lease))
+    fn vote(&self, request: VoteRequest) -> Reply<'_, Vote> {
+        let illness = *self.illness.lock().unwrap();
+        Box::pin(async move {
+            let ahead = self.ahead.load(Ordering::SeqCst);
+            let shifted = |time: u64, by: i64| time.saturating_add_signed(by);
+            let request = VoteRequest { floor: shifted(request.floor, -ahead), ..request };
+            let mut vote = if illness == Illness::Forgetful {
+                let attempt = self.store.acquire(request.acquire).await?;
+                Vote { decision: Decision::Cast(attempt), clock: 0 }
+            } else {
+                self.suffer(self.store.vote(request)).await?
+            };
+            vote.clock = shifted(vote.clock, ahead);
+            if let Decision::Cast(Attempt::Granted(grant)) = &mut vote.decision {
+                grant.token = grant.token.map(|token| shifted(token, ahead));
+                if illness == Illness::ClockFromTokens {
+                    vote.clock = grant.token.unwrap_or_default();
+                }
+            }
+            Ok(vote)
+        })
     }
 
-    fn keep_votes(&self, requests: Vec<Renew>, max_lease: Duration) -> Reply<'_, Vec<Result<Renewed>>> {
-        self.suffer(self.store.keep_votes(requests, max_lease))
+    fn keep_votes(&self, request: KeepVotes) -> Reply<'_, Vec<Result<Renewed>>> {
+        self.suffer(self.store.keep_votes(request))
     }
 
     fn standing(&self, max_lease: Duration) -> Reply<'_, Standing> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Liveness, Page,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, Listing, Liveness, Page,
     Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::Result;
@@ -148,6 +148,4 @@ impl Backend for MemoryStore {
             Ok(())
         })
     }
-
-    fn note(&self, _event: &Event<'_>) {}
 }

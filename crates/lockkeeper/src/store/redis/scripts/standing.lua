@@ -1,4 +1,4 @@
--- Whether this server's votes count; admits one that knows of no run, if asked to.
+-- Tells whether this server's votes count. Admits a server that knows of no run, if asked to.
 --
 -- ARGV: run id, longest lease in ms, `look` or `admit`
 -- Reply: -1 it knows of no run · the ms of quarantine that are left · 0 it votes
