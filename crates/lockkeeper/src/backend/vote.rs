@@ -75,6 +75,9 @@ pub trait Voter: Backend {
     /// else has it and the request is not late. So a server that comes back does not cost a holder its lock.
     fn keep_votes(&self, request: KeepVotes) -> Reply<'_, Vec<Result<Renewed>>>;
 
+    /// The id of the process that serves it: the same however it was reached, and different for every other server.
+    fn server_id(&self) -> Reply<'_, String>;
+
     /// Whether its votes count. Changes nothing.
     fn standing(&self, max_lease: Duration) -> Reply<'_, Standing>;
 

@@ -131,6 +131,7 @@ impl Target {
             Self::Sqlite(config) => SqliteStore::connect(config, runtime).await?,
             Self::RedLock { members, max_lease, admit_new } => {
                 let quorum = quorum(members, max_lease, runtime).await?;
+                quorum.check_distinct().await?;
                 if admit_new {
                     quorum.admit_new().await?;
                 }

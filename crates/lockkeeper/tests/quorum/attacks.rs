@@ -1,5 +1,6 @@
 //! What breaks quorums: servers that forget, servers that die, and clients that see different ones.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Decision, LossReason, Release, Renew, Renewed, VoteRequest, Voter};
@@ -12,9 +13,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::sick::{Illness, MAX_LEASE, Ward};
 
-const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-fn ask(runtime: &Runtime, number: u64) -> Acquire {
+pub(crate) fn ask(runtime: &Runtime, number: u64) -> Acquire {
     let now = runtime.now();
     Acquire {
         name: Name::new("m").unwrap(),
@@ -28,7 +29,7 @@ fn ask(runtime: &Runtime, number: u64) -> Acquire {
     }
 }
 
-fn granted(attempt: Result<Attempt>) -> Option<u64> {
+pub(crate) fn granted(attempt: Result<Attempt>) -> Option<u64> {
     match attempt {
         Ok(Attempt::Granted(grant)) => grant.token,
         _ => None,
@@ -270,4 +271,22 @@ async fn a_quorum_that_cannot_be_one_is_refused() {
     let (renewed, request) = (ward.quorum().await, ask(&runtime, 1));
     let look = Renew { name: request.name, claim: Claim::Mutex, owner: request.owner, lease: None };
     assert!(matches!(renewed.renew(vec![look]).await.unwrap()[0], Ok(Renewed::Gone)));
+}
+
+/// One server under three names would be a majority by itself.
+#[tokio::test(start_paused = true)]
+async fn one_server_under_several_names_is_refused() {
+    let runtime = Runtime::simulated();
+    let ward = Ward::new(2, &runtime);
+    let quorum = |of: &[usize]| {
+        let server = |(at, index): (usize, &usize)| (format!("name-{at}"), Arc::new(ward.server(*index)) as Arc<dyn Voter>);
+        Quorum::new(of.iter().enumerate().map(server).collect(), MAX_LEASE, runtime.clone()).unwrap()
+    };
+    let error = quorum(&[0, 1, 0]).check_distinct().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("name-0 and name-2 are the same server"), "{error}");
+    quorum(&[0, 1]).check_distinct().await.unwrap();
+    // A server that is down cannot be compared.
+    ward.fall_ill(1, Illness::Dead);
+    quorum(&[0, 1]).check_distinct().await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! Memory stores as servers of a quorum that fall ill on purpose.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -36,6 +37,13 @@ pub(crate) enum Illness {
     ClockFromTokens,
 }
 
+/// A sort of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Vote,
+    Renewal,
+}
+
 /// One server, through which clients of one side see it: two sides may see two illnesses of one store.
 #[derive(Clone, Debug)]
 pub(crate) struct Sick {
@@ -43,11 +51,34 @@ pub(crate) struct Sick {
     /// The same store, as what the layer wraps.
     backend: Arc<dyn Backend>,
     illness: Arc<Mutex<Illness>>,
+    /// Requests that the network will carry late, in order.
+    late: Arc<Mutex<VecDeque<(Sort, Option<Duration>)>>>,
     /// How far its clock and its tokens are ahead of the store's, in microseconds.
     ahead: Arc<AtomicI64>,
 }
 
 impl Sick {
+    /// If the next request of this sort is one that the network carries late: when it arrives. Its answer is lost.
+    fn arrives_late(&self, sort: Sort) -> Option<Duration> {
+        let mut late = self.late.lock().unwrap();
+        let next = late.iter().position(|(of, _)| *of == sort)?;
+        late.remove(next)?.1
+    }
+
+    /// Carries out a request of which the sender hears nothing, also if the sender has given up.
+    fn carry_out_late<T: Send + 'static>(
+        &self,
+        by: Duration,
+        request: impl FnOnce(Arc<MemoryStore>) -> Reply<'static, T>,
+    ) -> Reply<'static, T> {
+        let reply = request(Arc::clone(&self.store));
+        tokio::spawn(async move {
+            tokio::time::sleep(by).await;
+            let _ = reply.await;
+        });
+        Box::pin(std::future::pending())
+    }
+
     fn suffer<'a, T: Send + 'a>(&'a self, reply: Reply<'a, T>) -> Reply<'a, T> {
         let illness = *self.illness.lock().unwrap();
         Box::pin(async move {
@@ -85,6 +116,7 @@ pub(crate) struct Ward {
     pub(crate) stores: Vec<Arc<MemoryStore>>,
     illnesses: Vec<Arc<Mutex<Illness>>>,
     ahead: Vec<Arc<AtomicI64>>,
+    late: Vec<Arc<Mutex<VecDeque<(Sort, Option<Duration>)>>>>,
     runtime: Runtime,
 }
 
@@ -94,6 +126,7 @@ impl Ward {
             stores: (0..servers).map(|_| Arc::new(MemoryStore::new(runtime.clone()))).collect(),
             illnesses: (0..servers).map(|_| Arc::new(Mutex::new(Illness::None))).collect(),
             ahead: (0..servers).map(|_| Arc::default()).collect(),
+            late: (0..servers).map(|_| Arc::default()).collect(),
             runtime: runtime.clone(),
         }
     }
@@ -107,6 +140,11 @@ impl Ward {
         *self.illnesses[server].lock().unwrap() = illness;
     }
 
+    /// Of the next requests of this sort to a server, these arrive so late (`None`: in time, and answered).
+    pub(crate) fn carry_late(&self, server: usize, sort: Sort, by: impl IntoIterator<Item = Option<Duration>>) {
+        self.late[server].lock().unwrap().extend(by.into_iter().map(|by| (sort, by)));
+    }
+
     /// Sets a server's clock.
     pub(crate) fn set_clock_ahead(&self, server: usize, micros: i64) {
         self.ahead[server].store(micros, Ordering::SeqCst);
@@ -116,7 +154,8 @@ impl Ward {
     pub(crate) fn server(&self, index: usize) -> Sick {
         let store = Arc::clone(&self.stores[index]);
         let (illness, ahead) = (Arc::clone(&self.illnesses[index]), Arc::clone(&self.ahead[index]));
-        Sick { backend: Arc::<MemoryStore>::clone(&store), store, illness, ahead }
+        let late = Arc::clone(&self.late[index]);
+        Sick { backend: Arc::<MemoryStore>::clone(&store), store, illness, late, ahead }
     }
 
     /// As the layer, admitted.
@@ -202,6 +241,9 @@ impl Layer for Sick {
 
 impl Voter for Sick {
     fn vote(&self, request: VoteRequest) -> Reply<'_, Vote> {
+        if let Some(by) = self.arrives_late(Sort::Vote) {
+            return self.carry_out_late(by, |store| Box::pin(async move { store.vote(request).await }));
+        }
         let illness = *self.illness.lock().unwrap();
         Box::pin(async move {
             let ahead = self.ahead.load(Ordering::SeqCst);
@@ -225,7 +267,14 @@ impl Voter for Sick {
     }
 
     fn keep_votes(&self, request: KeepVotes) -> Reply<'_, Vec<Result<Renewed>>> {
+        if let Some(by) = self.arrives_late(Sort::Renewal) {
+            return self.carry_out_late(by, |store| Box::pin(async move { store.keep_votes(request).await }));
+        }
         self.suffer(self.store.keep_votes(request))
+    }
+
+    fn server_id(&self) -> Reply<'_, String> {
+        self.suffer(self.store.server_id())
     }
 
     fn standing(&self, max_lease: Duration) -> Reply<'_, Standing> {

@@ -131,6 +131,24 @@ impl Quorum {
         })
     }
 
+    /// Checks that the servers are different ones. A server that does not answer is not checked.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if two names lead to the same server: its vote would count twice.
+    pub async fn check_distinct(&self) -> Result<()> {
+        let ids = self.all_answers(CONNECTING, |voter| Box::pin(async move { voter.server_id().await })).await;
+        for (at, id) in ids.iter().enumerate() {
+            let Ok(id) = id else { continue };
+            if let Some(other) = ids[..at].iter().position(|other| other.as_ref() == Ok(id)) {
+                let label = |index: usize| &self.servers[index].member.label;
+                let message = format!("{} and {} are the same server; its vote would count twice", label(other), label(at));
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+        }
+        Ok(())
+    }
+
     /// Lets the servers of a first deployment vote at once. Does nothing if one of them has ever voted: then those that know of nothing
     /// may have forgotten votes, and wait.
     ///

@@ -37,6 +37,11 @@ impl MemoryStore {
         self.state().forget();
     }
 
+    /// Forgets everything and the last token, as a server does that is flushed.
+    pub fn flush(&self) {
+        self.state().flush();
+    }
+
     /// Begins a new run with all that it has, as a server does that restarts from a file.
     pub fn restart(&self) {
         self.state().restart();

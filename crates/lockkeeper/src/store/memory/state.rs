@@ -227,6 +227,11 @@ impl State {
         self.quarantine = None;
     }
 
+    pub(super) fn flush(&mut self) {
+        self.forget();
+        self.token = 0;
+    }
+
     pub(super) fn restart(&mut self) {
         self.run += 1;
     }

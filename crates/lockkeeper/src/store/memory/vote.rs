@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::MemoryStore;
-use crate::backend::{KeepVotes, Renewed, Reply, Standing, Vote, VoteRequest, Voter};
+use crate::backend::{Backend, KeepVotes, Renewed, Reply, Standing, Vote, VoteRequest, Voter};
 use crate::error::Result;
 
 impl Voter for MemoryStore {
@@ -18,6 +18,10 @@ impl Voter for MemoryStore {
             let KeepVotes { renewals, not_after, max_lease } = request;
             Ok(renewals.iter().map(|renewal| state.keep_vote(renewal, now, not_after, max_lease)).collect())
         })
+    }
+
+    fn server_id(&self) -> Reply<'_, String> {
+        self.identity()
     }
 
     fn standing(&self, max_lease: Duration) -> Reply<'_, Standing> {

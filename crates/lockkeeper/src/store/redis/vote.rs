@@ -90,6 +90,14 @@ impl Voter for RedisStore {
         Box::pin(async move { self.kept_votes(&request).await })
     }
 
+    fn server_id(&self) -> Reply<'_, String> {
+        Box::pin(async move {
+            let arguments = |site: &Site<'_>| vec![text(site.run), text(0), text("run")];
+            let sent = Sent::script(&script::STANDING, &[], &arguments).knowing_run();
+            parsed(self.transport.send("", &sent).await.map_err(Failed::into_error)?)
+        })
+    }
+
     fn standing(&self, max_lease: Duration) -> Reply<'_, Standing> {
         Box::pin(async move { self.stands(max_lease, "look").await })
     }
