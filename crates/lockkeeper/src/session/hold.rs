@@ -118,7 +118,7 @@ impl Hold {
     }
 
     pub(crate) fn is_valid(&self) -> bool {
-        self.is_held() && self.core().runtime.now() < self.deadline()
+        self.is_held() && self.core().runtime.now() < self.deadline() && !self.core().is_forked()
     }
 
     /// Ends the hold as lost and tells everybody who waits for that. Does nothing if it has ended before.
@@ -162,6 +162,9 @@ impl Hold {
     }
 
     async fn lost(&self) -> LossReason {
+        if self.core().is_forked() {
+            return LossReason::Closed;
+        }
         loop {
             let mut told = std::pin::pin!(self.told.notified());
             told.as_mut().enable();
@@ -178,6 +181,7 @@ impl Hold {
 
     async fn extend(&self, lease: Duration) -> Result<()> {
         let core = self.core();
+        core.check_process()?;
         core.capabilities.check_lease(lease)?;
         if let Some(reason) = self.ended() {
             return Err(self.lost_error(reason));
@@ -216,6 +220,7 @@ impl Hold {
 
     /// One more guard; `None` if the last one is just giving it back.
     pub(crate) fn reenter(self: &Arc<Self>) -> Result<Option<Held>> {
+        self.core().check_process()?;
         if let Some(reason) = self.ended() {
             return Err(self.lost_error(reason));
         }
@@ -302,7 +307,11 @@ impl Held {
     /// How long the hold is good if no renewal gets through; zero when it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if self.hold.is_held() { self.hold.deadline().since(self.hold.core().runtime.now()) } else { Duration::ZERO }
+        if self.hold.is_held() && !self.hold.core().is_forked() {
+            self.hold.deadline().since(self.hold.core().runtime.now())
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Waits until the hold is lost, and tells how that is known.
@@ -359,6 +368,7 @@ impl Held {
     /// Gives this guard's part back; the last one frees the name.
     pub(crate) async fn release(mut self) -> Result<()> {
         self.live = false;
+        self.hold.core().check_process()?;
         if !self.hold.leave() {
             return Ok(());
         }
@@ -371,7 +381,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.live && self.hold.leave() {
+        // In a forked child the hold is the parent's.
+        if self.live && !self.hold.core().is_forked() && self.hold.leave() {
             self.hold.core().release_later(&self.hold);
         }
     }

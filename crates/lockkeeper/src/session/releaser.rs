@@ -48,6 +48,9 @@ fn is_settled(settled_after: Instant, now: impl FnOnce() -> Instant) -> bool {
 impl Core {
     /// Has the keeper give it back. Never blocks.
     pub(crate) fn undo(&self, undo: Undo) {
+        if self.is_forked() {
+            return;
+        }
         self.undoing.fetch_add(1, Ordering::SeqCst);
         lock(&self.undos).push_back(undo);
         self.keeper_wake.notify_one();

@@ -339,7 +339,7 @@ impl<'a> Taking<'a> {
         }
         let held = hold.enter();
         // Dropped, it is given back.
-        self.target.session.check_open()?;
+        self.target.session.check_closed()?;
         Ok(held)
     }
 

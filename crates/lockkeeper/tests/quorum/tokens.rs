@@ -43,7 +43,8 @@ async fn furthest_ahead(ward: &Ward, runtime: &Runtime, clients: u64, grants: u6
     for client in 0..clients {
         let quorum = Arc::new(ward.newcomers(MINUTE));
         for task in 0..TASKS {
-            let (quorum, runtime, furthest, fastest) = (Arc::clone(&quorum), runtime.clone(), Arc::clone(&furthest), fastest.clone());
+            let (quorum, runtime, furthest, fastest) =
+                (Arc::clone(&quorum), runtime.clone(), Arc::clone(&furthest), fastest.clone());
             tasks.push(tokio::spawn(async move {
                 let name = Name::new(format!("m-{client}-{task}")).unwrap();
                 let mut last = 0;
@@ -175,7 +176,10 @@ async fn servers_whose_counters_are_ahead_of_their_clocks_still_agree() {
             let request = ask(&runtime, 100 + step);
             let mut floor = u64::MAX / 4 - server;
             for _ in 0..2 {
-                ward.stores[server as usize].vote(VoteRequest { acquire: request.clone(), floor, max_lease: MINUTE }).await.unwrap();
+                ward.stores[server as usize]
+                    .vote(VoteRequest { acquire: request.clone(), floor, max_lease: MINUTE })
+                    .await
+                    .unwrap();
                 floor -= server * 1_000;
             }
             ward.stores[server as usize].release(release(&request)).await.unwrap();

@@ -140,7 +140,7 @@ impl Quorum {
         let ids = self.all_answers(CONNECTING, |voter| Box::pin(async move { voter.server_id().await })).await;
         for (at, id) in ids.iter().enumerate() {
             let Ok(id) = id else { continue };
-            if let Some(other) = ids[..at].iter().position(|other| other.as_ref() == Ok(id)) {
+            if let Some(other) = ids[..at].iter().position(|other| other.as_ref().is_ok_and(|other| other == id)) {
                 let label = |index: usize| &self.servers[index].member.label;
                 let message = format!("{} and {} are the same server; its vote would count twice", label(other), label(at));
                 return Err(Error::new(ErrorKind::Config, message));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::locks::{attempt, refusal, renewed, text};
-use super::request::{Failed, Sent, Site};
+use super::request::{Failed, Request, Site};
 use super::{RedisStore, millis, parsed, script};
 use crate::backend::{Attempt, Decision, KeepVotes, Kind, Renew, Renewed, Reply, Standing, Vote, VoteRequest, Voter};
 use crate::error::Result;
@@ -31,7 +31,7 @@ impl RedisStore {
                 millis(*max_lease),
             ]
         };
-        let sent = Sent::script(&script::VOTE, &keys, &arguments).durable(self.transport.config().durability);
+        let sent = Request::script(&script::VOTE, &keys, &arguments).durable(self.transport.config().durability);
         let answer = self.grants.transport.send(keys[0], &sent.knowing_run()).await.map_err(Failed::into_error)?;
         let numbers: Vec<i64> = parsed(answer)?;
         let Some((clock, numbers)) = numbers.split_last() else {
@@ -58,7 +58,7 @@ impl RedisStore {
             }
             arguments
         };
-        let sent = Sent::script(&script::KEEP_VOTES, &keys, &arguments).durable(self.transport.config().durability);
+        let sent = Request::script(&script::KEEP_VOTES, &keys, &arguments).durable(self.transport.config().durability);
         let key = keys.first().copied().unwrap_or_default();
         let answer = self.grants.transport.send(key, &sent.knowing_run()).await.map_err(Failed::into_error)?;
         let answers: Vec<Value> = parsed(answer)?;
@@ -71,7 +71,7 @@ impl RedisStore {
 
     async fn stands(&self, max_lease: Duration, what: &str) -> Result<Standing> {
         let arguments = |site: &Site<'_>| vec![text(site.run), millis(max_lease), text(what)];
-        let sent = Sent::script(&script::STANDING, &[], &arguments).knowing_run();
+        let sent = Request::script(&script::STANDING, &[], &arguments).knowing_run();
         let left: i64 = parsed(self.transport.send("", &sent).await.map_err(Failed::into_error)?)?;
         Ok(match u64::try_from(left) {
             Err(_) => Standing::Unknown,
@@ -93,7 +93,7 @@ impl Voter for RedisStore {
     fn server_id(&self) -> Reply<'_, String> {
         Box::pin(async move {
             let arguments = |site: &Site<'_>| vec![text(site.run), text(0), text("run")];
-            let sent = Sent::script(&script::STANDING, &[], &arguments).knowing_run();
+            let sent = Request::script(&script::STANDING, &[], &arguments).knowing_run();
             parsed(self.transport.send("", &sent).await.map_err(Failed::into_error)?)
         })
     }
