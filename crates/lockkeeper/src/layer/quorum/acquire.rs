@@ -70,7 +70,7 @@ impl Quorum {
         self.forget(&key);
         answered.close();
         while let Some(answer) = answered.recv().await {
-            self.record(&mut heard, answer);
+            heard.record(answer);
         }
         let took = runtime.now().since(began);
         self.withdraw_all(acquire, &mut heard, took).await;
@@ -113,13 +113,17 @@ impl Quorum {
     /// Collects answers until they decide, or time is over.
     async fn hear(&self, heard: &mut Answers, answered: &mut mpsc::UnboundedReceiver<VoteAnswer>, decide_by: Instant) -> Outcome {
         loop {
-            let outcome = decide(&heard.votes);
+            let too_far = self.too_far(heard);
+            let mut votes = heard.votes.clone();
+            too_far.iter().for_each(|(index, _)| votes[*index] = Answered::Failed(ErrorKind::Unavailable));
+            let outcome = decide(&votes);
             if outcome != Outcome::Undecided {
+                too_far.into_iter().for_each(|(index, why)| heard.fail(index, ErrorKind::Unavailable, why));
                 return outcome;
             }
             let left = decide_by.since(self.shared.runtime.now());
             match runtime::within(left, Box::pin(answered.recv())).await {
-                Some(Some(answer)) => self.record(heard, answer),
+                Some(Some(answer)) => heard.record(answer),
                 Some(None) | None => {
                     for index in 0..heard.votes.len() {
                         if heard.votes[index] == Answered::Pending {
@@ -131,19 +135,19 @@ impl Quorum {
         }
     }
 
-    /// Records one answer. A vote whose token the others could not be made to agree on does not count: its server's clock is wrong.
-    fn record(&self, heard: &mut Answers, answer: VoteAnswer) {
-        let index = answer.0;
-        heard.record(answer);
-        if !matches!(heard.votes[index], Answered::Granted(_)) {
-            return;
-        }
-        if let Some(apart) = self.shared.clocks.too_far(index, self.shared.runtime.now()) {
+    /// Votes that do not count, and why: the other servers could not be made to agree on their tokens. The more clocks are known, the more
+    /// certain this is, so it is asked again with every answer.
+    fn too_far(&self, heard: &Answers) -> Vec<(usize, String)> {
+        let now = self.shared.runtime.now();
+        let granted = (0..heard.votes.len()).filter(|index| matches!(heard.votes[*index], Answered::Granted(_)));
+        let reason = |index| {
+            let apart = self.shared.clocks.too_far(index, now)?;
             let by = Duration::from_millis(apart.unsigned_abs() / 1_000);
             let direction = if apart > 0 { "ahead of" } else { "behind" };
             let why = format!("its clock or its token counter is {by:?} {direction} the other servers'; set its clock right");
-            heard.fail(index, ErrorKind::Unavailable, why);
-        }
+            Some((index, why))
+        };
+        granted.filter_map(reason).collect()
     }
 
     /// Writes the token to the servers that answered a smaller one, until a majority has it.

@@ -14,6 +14,9 @@ use crate::backend::{Acquire, KeepVotes, Renew, Renewed, VoteRequest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant};
 
+type KeepAnswer = Answer<Vec<Result<Renewed>>>;
+type Receiver = mpsc::UnboundedReceiver<KeepAnswer>;
+
 /// How long an answer to a renewal is waited for, at most.
 const RENEWING: Duration = Duration::from_millis(2_500);
 
@@ -62,8 +65,10 @@ impl Quorum {
             }
         }
         let unknown = self.without_majority("answered a renewal", &why);
-        let answers = request.renewals.iter().zip(kept);
-        Ok(answers.map(|(renewal, kept)| self.renewed(renewal, &kept, began, &unknown)).collect())
+        let renewals = request.renewals.iter().zip(&kept);
+        let results: Vec<_> = renewals.map(|(renewal, kept)| self.renewed(renewal, kept, began, &unknown)).collect();
+        self.regain(request, &results, &kept, answered);
+        Ok(results)
     }
 
     /// Notes which servers may have a vote after this renewal: a server in quarantine gives a forgotten vote again. Returns which of the
@@ -95,12 +100,6 @@ impl Quorum {
                         hold.deadline = hold.deadline.max(now.plus(left));
                         hold.lease = hold.lease.max(lease);
                     }
-                    for server in &self.servers {
-                        if kept[server.index] == Some(false) {
-                            hold.asked |= 1 << server.index;
-                            self.regain(server, renewal, lease);
-                        }
-                    }
                 }
                 Ok(Renewed::Kept)
             }
@@ -109,11 +108,42 @@ impl Quorum {
         }
     }
 
-    /// Asks a server that has no vote of ours for it, while a majority has: it was unreachable when the lock was acquired, or lost the vote.
-    /// Otherwise the hold would not survive the next failure of a server. The vote counts from the next renewal on.
-    fn regain(&self, server: &Connection, renewal: &Renew, lease: Duration) {
-        let Some(unsettled) = server.member.unsettle(&(renewal.name.clone(), renewal.owner)) else { return };
-        let now = self.shared.runtime.now();
+    /// Asks servers that have no vote of a hold for it, while a majority has: they were unreachable when the lock was acquired, or lost the vote.
+    /// Otherwise the hold would not survive the next failure of a server. The votes count from the next renewal on.
+    fn regain(&self, request: KeepVotes, results: &[Result<Renewed>], kept: &[Vec<Option<bool>>], mut more: Receiver) {
+        let renewed: Vec<bool> = results.iter().map(|result| matches!(result, Ok(Renewed::Kept))).collect();
+        for server in &self.servers {
+            for ((renewal, renewed), kept) in request.renewals.iter().zip(&renewed).zip(kept) {
+                if *renewed && kept[server.index] == Some(false) {
+                    self.shared.regain(server, renewal);
+                }
+            }
+        }
+        let (servers, shared) = (self.servers.clone(), Arc::clone(&self.shared));
+        runtime::spawn(async move {
+            // Ends when every server has answered or run out of time.
+            while let Some((index, answer)) = more.recv().await {
+                for ((renewal, renewed), answer) in request.renewals.iter().zip(&renewed).zip(answer.unwrap_or_default()) {
+                    if *renewed && matches!(answer, Ok(Renewed::Gone)) {
+                        shared.regain(&servers[index], renewal);
+                    }
+                }
+            }
+        });
+    }
+}
+
+impl Shared {
+    /// Asks one server for its vote of a hold, unless that was released meanwhile.
+    fn regain(self: &Arc<Self>, server: &Connection, renewal: &Renew) {
+        let key = (renewal.name.clone(), renewal.owner);
+        let Some(lease) = renewal.lease else { return };
+        match locked(&self.holds).get_mut(&key) {
+            Some(hold) => hold.asked |= 1 << server.index,
+            None => return,
+        }
+        let Some(unsettled) = server.member.unsettle(&key) else { return };
+        let now = self.runtime.now();
         let acquire = Acquire {
             name: renewal.name.clone(),
             claim: renewal.claim,
@@ -124,8 +154,8 @@ impl Quorum {
             beside: None,
             place: None,
         };
-        let request = VoteRequest { acquire, floor: 0, max_lease: self.shared.max_lease };
-        runtime::spawn(vote(server.clone(), Arc::clone(&self.shared), request, unsettled, None));
+        let request = VoteRequest { acquire, floor: 0, max_lease: self.max_lease };
+        runtime::spawn(vote(server.clone(), Arc::clone(self), request, unsettled, None));
     }
 }
 
@@ -135,7 +165,7 @@ async fn keep_votes(
     shared: Arc<Shared>,
     request: KeepVotes,
     held: Arc<Vec<bool>>,
-    answers: mpsc::UnboundedSender<Answer<Vec<Result<Renewed>>>>,
+    answers: mpsc::UnboundedSender<KeepAnswer>,
 ) {
     let limit = request.not_after.since(shared.runtime.now());
     let (voter, asking) = (Arc::clone(&server.voter), request.clone());
