@@ -81,7 +81,7 @@ impl Hold {
     /// The same grant given again, kept for the lease asked for now.
     pub(super) fn again(&mut self, request: &Acquire, now: Now) -> Attempt {
         self.keep(now.at.plus(request.lease));
-        Attempt::Granted(Grant { token: self.token })
+        Attempt::Granted(Grant { token: self.token, good_for: request.lease })
     }
 
     /// Lasts at least until `until`: a lease is never shortened.
@@ -198,7 +198,7 @@ impl Record {
             None => None,
         };
         let wake = if matches!(next, Some(Attempt::Granted(_))) { Wake::NOBODY } else { wake };
-        Ok(Step { answer: Released { held, next, woke: 0 }, wake })
+        Ok(Step { answer: Released { held, next, woke: None }, wake })
     }
 
     /// Keeps the owner's hold, or looks for it.
@@ -216,7 +216,7 @@ impl Record {
             (Some(_), None) => {}
             (None, _) => return Renewed::Gone,
         }
-        Renewed::Kept
+        Renewed::kept(request.lease)
     }
 
     /// Changes or reads a number; a repetition gets the first answer and changes nothing.

@@ -11,7 +11,7 @@ use crate::attacks::{LEASE, ask, granted};
 use crate::sick::{Illness, MAX_LEASE, Sort, Ward};
 
 fn release(request: &lockkeeper::backend::Acquire) -> Release {
-    Release { name: request.name.clone(), claim: Claim::Mutex, owner: request.owner, then: None }
+    Release { name: request.name.clone(), claim: Claim::Mutex, owner: request.owner, then: None, settle: false }
 }
 
 /// The request that makes servers agree on a token takes the vote if it arrives after the attempt was given up.
@@ -42,7 +42,7 @@ async fn a_renewal_that_arrives_after_the_release_is_withdrawn() {
     ward.stores[2].forget();
     ward.carry_late(2, Sort::Renewal, [Some(Duration::from_millis(200))]);
     let renew = Renew { name: request.name.clone(), claim: Claim::Mutex, owner: request.owner, lease: Some(LEASE) };
-    assert!(matches!(quorum.renew(vec![renew]).await.unwrap()[0], Ok(Renewed::Kept)));
+    assert!(matches!(quorum.renew(vec![renew]).await.unwrap()[0], Ok(Renewed::Kept { .. })));
     assert!(quorum.release(release(&request)).await.unwrap().held);
     sleep(Duration::from_millis(250)).await;
     assert!(!ward.stores[2].is_empty(), "the late renewal took the vote");
@@ -62,7 +62,7 @@ async fn a_late_renewal_gives_no_vote_again() {
     assert!(ward.stores[0].keep_votes(keep(not_after)).await.unwrap()[0].is_err(), "in quarantine, and late");
     assert!(ward.stores[0].is_empty());
     let in_time = ward.stores[0].keep_votes(keep(runtime.now())).await.unwrap();
-    assert!(matches!(in_time[0], Ok(Renewed::Kept)), "in quarantine, and in time");
+    assert!(matches!(in_time[0], Ok(Renewed::Kept { .. })), "in quarantine, and in time");
 }
 
 /// A server that was down when the lock was acquired votes for it after the next renewal. Then another one may fail.
@@ -96,7 +96,7 @@ async fn a_hold_takes_no_vote_of_another_owner() {
     let request = ask(&runtime, 1);
     assert!(granted(quorum.acquire(request.clone()).await).is_some());
     let renew = Renew { name: request.name.clone(), claim: Claim::Mutex, owner: request.owner, lease: Some(LEASE) };
-    assert!(matches!(quorum.renew(vec![renew]).await.unwrap()[0], Ok(Renewed::Kept)));
+    assert!(matches!(quorum.renew(vec![renew]).await.unwrap()[0], Ok(Renewed::Kept { .. })));
     sleep(Duration::from_secs(5)).await;
     assert!(quorum.release(release(&request)).await.unwrap().held);
     let holder = ward.stores[2].inspect(other.name.clone()).await.unwrap().expect("still held").holders.remove(0);

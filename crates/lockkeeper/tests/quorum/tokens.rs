@@ -55,7 +55,7 @@ async fn furthest_ahead(ward: &Ward, runtime: &Runtime, clients: u64, grants: u6
                     assert!(token > last, "{token} after {last}");
                     last = token;
                     furthest.fetch_max(token.saturating_sub(fastest()), Ordering::Relaxed);
-                    let release = Release { name: name.clone(), claim: Claim::Mutex, owner, then: None };
+                    let release = Release { name: name.clone(), claim: Claim::Mutex, owner, then: None, settle: false };
                     quorum.release(release).await.unwrap();
                 }
             }));
@@ -145,7 +145,7 @@ async fn a_server_whose_clock_is_wrong_does_not_move_the_others() {
             let Some(token) = granted(attempt.clone()) else { panic!("{wrong} s, request {number}: {attempt:?}") };
             assert!(token > last, "{token} after {last}");
             last = token;
-            let release = Release { name: request.name, claim: Claim::Mutex, owner: request.owner, then: None };
+            let release = Release { name: request.name, claim: Claim::Mutex, owner: request.owner, then: None, settle: false };
             quorum.release(release).await.unwrap();
         }
         let truth = runtime.wall_micros();
@@ -165,7 +165,7 @@ async fn servers_whose_counters_are_ahead_of_their_clocks_still_agree() {
     quorum.admit_new().await.unwrap();
     let release = |request: &Acquire| {
         let Acquire { name, owner, .. } = request.clone();
-        Release { name, claim: Claim::Mutex, owner, then: None }
+        Release { name, claim: Claim::Mutex, owner, then: None, settle: false }
     };
     // Each server's counter goes two minutes ahead of its clock, and a little further than the one before.
     for server in 0..3_u64 {

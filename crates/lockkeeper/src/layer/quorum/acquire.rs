@@ -61,7 +61,7 @@ impl Quorum {
                     let hold = Hold { deadline: now.plus(left), lease: acquire.lease, asked };
                     locked(&self.shared.holds).insert(key, hold);
                     self.shared.round.store(now.since(began).as_micros() as u64, Ordering::Relaxed);
-                    return Ok(Attempt::Granted(Grant { token: Some(token) }));
+                    return Ok(Attempt::Granted(Grant { token: Some(token), good_for: acquire.lease }));
                 }
                 _ => outcome = Outcome::Failed(ErrorKind::Indeterminate),
             }
@@ -75,11 +75,11 @@ impl Quorum {
         let took = runtime.now().since(began);
         self.withdraw_all(acquire, &mut heard, took).await;
         match outcome {
-            Outcome::Lost { retry_in, split: false } => Ok(Attempt::Busy(Busy { retry_in, ahead: None })),
+            Outcome::Lost { retry_in, split: false } => Ok(Attempt::Busy(Busy { retry_in, ahead: None, placed: false })),
             // Nobody has it. A random pause keeps the rivals from asking at the same moment again.
             Outcome::Lost { split: true, .. } => {
                 let retry_in = runtime::jitter(took, took * 16 + Duration::from_millis(5));
-                Ok(Attempt::Busy(Busy { retry_in: Some(retry_in), ahead: None }))
+                Ok(Attempt::Busy(Busy { retry_in: Some(retry_in), ahead: None, placed: false }))
             }
             Outcome::Late => Ok(Attempt::Late),
             Outcome::Failed(kind) => Err(self.no_majority(kind, &heard)),

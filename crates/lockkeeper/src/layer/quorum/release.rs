@@ -47,7 +47,7 @@ impl Quorum {
         let mut until = began.plus(RELEASING);
         let mut enough = false;
         // A waiter listens to all servers, so one server's count stands for all.
-        let mut woke = 0;
+        let mut woke = None;
         loop {
             let settled = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
             if settled >= majority(servers) && !enough {
@@ -62,7 +62,7 @@ impl Quorum {
             let left = until.since(runtime.now());
             match runtime::within(left, Box::pin(answered.recv())).await {
                 Some(Some((index, answer))) => {
-                    woke = woke.max(answer.as_ref().map_or(0, |released| released.woke));
+                    woke = woke.max(answer.as_ref().ok().and_then(|released| released.woke));
                     answers[index] = Some(answer.map(|released| released.held));
                 }
                 Some(None) | None => break,

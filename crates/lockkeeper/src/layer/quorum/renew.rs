@@ -58,7 +58,7 @@ impl Quorum {
                 Ok(answers) => {
                     why[index] = Ok(());
                     for (kept, answer) in kept.iter_mut().zip(answers) {
-                        kept[index] = answer.ok().map(|answer| answer == Renewed::Kept);
+                        kept[index] = answer.ok().map(|answer| answer.is_kept());
                     }
                 }
                 Err(error) => why[index] = Err(error),
@@ -101,7 +101,7 @@ impl Quorum {
                         hold.lease = hold.lease.max(lease);
                     }
                 }
-                Ok(Renewed::Kept)
+                Ok(Renewed::kept(renewal.lease))
             }
             Some(false) => Ok(Renewed::Gone),
             None => Err(unknown.clone()),
@@ -111,7 +111,7 @@ impl Quorum {
     /// Asks servers that have no vote of a hold for it, while a majority has: they were unreachable when the lock was acquired, or lost the vote.
     /// Otherwise the hold would not survive the next failure of a server. The votes count from the next renewal on.
     fn regain(&self, request: KeepVotes, results: &[Result<Renewed>], kept: &[Vec<Option<bool>>], mut more: Receiver) {
-        let renewed: Vec<bool> = results.iter().map(|result| matches!(result, Ok(Renewed::Kept))).collect();
+        let renewed: Vec<bool> = results.iter().map(|result| result.as_ref().is_ok_and(|renewed| renewed.is_kept())).collect();
         for server in &self.servers {
             for ((renewal, renewed), kept) in request.renewals.iter().zip(&renewed).zip(kept) {
                 if *renewed && kept[server.index] == Some(false) {
@@ -172,7 +172,7 @@ async fn keep_votes(
     let answer = server.member.ask(&shared.runtime, limit, async move { voter.keep_votes(asking).await }).await;
     let unknown = answer.as_ref().is_err_and(Error::may_have_taken);
     let kept: Vec<bool> = match &answer {
-        Ok(answers) => answers.iter().map(|answer| matches!(answer, Ok(Renewed::Kept))).collect(),
+        Ok(answers) => answers.iter().map(|answer| answer.as_ref().is_ok_and(|renewed| renewed.is_kept())).collect(),
         Err(_) => vec![unknown; request.renewals.len()],
     };
     let _ = answers.send((server.index, answer));

@@ -40,7 +40,7 @@ impl RedisStore {
         let decision = if let [-6, left] = numbers[..] {
             Decision::Quarantined(Duration::from_millis(u64::try_from(left).unwrap_or_default()))
         } else {
-            Decision::Cast(attempt(numbers, &acquire.name, Kind::Mutex)?)
+            Decision::Cast(attempt(numbers, acquire)?)
         };
         if decision == Decision::Cast(Attempt::Late) {
             self.transport.late(keys[0], acquire.not_after);
@@ -65,8 +65,10 @@ impl RedisStore {
         if answers.contains(&LATE) {
             self.transport.late(key, *not_after);
         }
-        let kept = |answer| if answer == LATE { Err(Quarantine::late_renewal()) } else { renewed(answer) };
-        Ok(answers.into_iter().map(kept).collect())
+        let kept = |(answer, renewal): (Value, &Renew)| {
+            if answer == LATE { Err(Quarantine::late_renewal()) } else { renewed(answer, renewal.lease) }
+        };
+        Ok(answers.into_iter().zip(renewals).map(kept).collect())
     }
 
     async fn stands(&self, max_lease: Duration, what: &str) -> Result<Standing> {

@@ -205,7 +205,7 @@ impl<'a> Pair<'a> {
             }
             Act::Release { who, claim, then } => {
                 let then = then.as_ref().map(|ask| (ask, self.acquire(ask)));
-                let mut request = Release { name, claim: *claim, owner: *who, then: None };
+                let mut request = Release { name, claim: *claim, owner: *who, then: None, settle: false };
                 request.then = then.as_ref().map(|(_, asked)| Box::new(self.acquire_there(asked)));
                 let redis = self.bench.store.release(request.clone()).await;
                 request.then = then.as_ref().map(|(_, asked)| Box::new(asked.clone()));
