@@ -274,6 +274,22 @@ async fn a_quorum_that_cannot_be_one_is_refused() {
     assert!(matches!(renewed.renew(vec![look]).await.unwrap()[0], Ok(Renewed::Gone)));
 }
 
+/// Clients that name the servers in another order, and reach some of them slowly, mean the same store.
+#[tokio::test(start_paused = true)]
+async fn the_identity_does_not_depend_on_order_or_speed() {
+    let runtime = Runtime::simulated();
+    let ward = Ward::new(3, &runtime);
+    let mut seen = std::collections::BTreeSet::new();
+    for (order, slow) in [([0, 1, 2], 0), ([2, 0, 1], 1), ([1, 2, 0], 2)] {
+        let here = ward.elsewhere();
+        here.fall_ill(slow, Illness::Slow(Duration::from_millis(400)));
+        let server = |index: &usize| (format!("server-{index}"), Arc::new(here.server(*index)) as Arc<dyn Voter>);
+        let quorum = Quorum::new(order.iter().map(server).collect(), MAX_LEASE, runtime.clone()).unwrap();
+        seen.insert(quorum.identity().await.unwrap());
+    }
+    assert_eq!(seen.len(), 1, "{seen:?}");
+}
+
 /// One server under three names would be a majority by itself.
 #[tokio::test(start_paused = true)]
 async fn one_server_under_several_names_is_refused() {

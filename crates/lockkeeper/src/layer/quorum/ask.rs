@@ -24,6 +24,24 @@ impl Quorum {
         limit: Duration,
         question: impl Fn(Arc<dyn Voter>) -> BoxFuture<'static, Result<T>>,
     ) -> Vec<Result<T>> {
+        self.collect(limit, STRAGGLING, question).await
+    }
+
+    /// As [`Self::all_answers`], but waits for every server until `limit`: for what must not depend on which servers are fast.
+    pub(super) async fn every_answer<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        question: impl Fn(Arc<dyn Voter>) -> BoxFuture<'static, Result<T>>,
+    ) -> Vec<Result<T>> {
+        self.collect(limit, limit, question).await
+    }
+
+    async fn collect<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        straggling: Duration,
+        question: impl Fn(Arc<dyn Voter>) -> BoxFuture<'static, Result<T>>,
+    ) -> Vec<Result<T>> {
         let runtime = &self.shared.runtime;
         let (answers, mut answered) = mpsc::unbounded_channel();
         let mut all: Vec<Result<T>> = Vec::new();
@@ -38,7 +56,7 @@ impl Quorum {
         while let Some(Some((index, answer))) = runtime::within(until.since(runtime.now()), Box::pin(answered.recv())).await {
             all[index] = answer;
             if all.iter().filter(|answer| answer.is_ok()).count() == majority(all.len()) {
-                until = until.min(runtime.now().plus(STRAGGLING));
+                until = until.min(runtime.now().plus(straggling));
             }
         }
         all

@@ -105,9 +105,14 @@ impl Quorum {
         told.await.map(drop)
     }
 
-    /// The smallest of its servers' ids: clients that hear different servers may differ, which costs them only the common order.
-    pub(super) async fn first_identity(&self) -> Result<String> {
-        let ids = self.enough(INSPECTING, "told their id", |voter| Box::pin(async move { voter.identity().await })).await?;
-        Ok(ids.into_iter().min().unwrap_or_default())
+    /// The smallest of the servers' ids: the same for all clients, in whatever order they name the servers. All servers are waited for. While one of
+    /// them is down, a client that has not asked before may get another id; that costs only the common order of a
+    /// [`MultiLock`](crate::MultiLock) over several stores.
+    pub(super) async fn smallest_identity(&self) -> Result<String> {
+        let ids = self.every_answer(INSPECTING, |voter| Box::pin(async move { voter.identity().await })).await;
+        if ids.iter().filter(|id| id.is_ok()).count() < majority(self.servers.len()) {
+            return Err(self.without_majority("answered their id", &ids));
+        }
+        Ok(ids.into_iter().flatten().min().unwrap_or_default())
     }
 }

@@ -129,7 +129,7 @@ impl Quorum {
     ///
     /// [`ErrorKind::Config`] if two names lead to the same server: its vote would count twice.
     pub async fn check_distinct(&self) -> Result<()> {
-        let ids = self.all_answers(CONNECTING, |voter| Box::pin(async move { voter.server_id().await })).await;
+        let ids = self.every_answer(CONNECTING, |voter| Box::pin(async move { voter.server_id().await })).await;
         for (at, id) in ids.iter().enumerate() {
             let Ok(id) = id else { continue };
             if let Some(other) = ids[..at].iter().position(|other| other.as_ref().is_ok_and(|other| other == id)) {
@@ -206,7 +206,7 @@ impl Backend for Quorum {
     }
 
     fn identity(&self) -> Reply<'_, String> {
-        Box::pin(self.first_identity())
+        Box::pin(self.smallest_identity())
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
