@@ -9,7 +9,7 @@ use redis::Value;
 use super::locks::{attempt, refusal, renewed, text};
 use super::request::{Failed, Request, Site};
 use super::{RedisStore, millis, parsed, script};
-use crate::backend::{Attempt, Decision, KeepVotes, Kind, Renew, Renewed, Reply, Standing, Vote, VoteRequest, Voter};
+use crate::backend::{Decision, KeepVotes, Kind, Renew, Renewed, Reply, Standing, Vote, VoteRequest, Voter};
 use crate::error::Result;
 use crate::model::Quarantine;
 
@@ -32,9 +32,14 @@ impl RedisStore {
             ]
         };
         let sent = Request::script(&script::VOTE, &keys, &arguments).durable(self.transport.config().durability);
-        let answer = self.grants.transport.send(keys[0], &sent.knowing_run()).await.map_err(Failed::into_error)?;
+        let answer = self
+            .grants
+            .transport
+            .send(keys[0], &sent.knowing_run().not_after(acquire.not_after))
+            .await
+            .map_err(Failed::into_error)?;
         let numbers: Vec<i64> = parsed(answer)?;
-        let Some((clock, numbers)) = numbers.split_last() else {
+        let Some((clock, numbers)) = numbers.split_first() else {
             return Err(refusal(&numbers, &acquire.name, Kind::Mutex));
         };
         let decision = if let [-6, left] = numbers[..] {
@@ -42,9 +47,6 @@ impl RedisStore {
         } else {
             Decision::Cast(attempt(numbers, acquire)?)
         };
-        if decision == Decision::Cast(Attempt::Late) {
-            self.transport.late(keys[0], acquire.not_after);
-        }
         Ok(Vote { decision, clock: u64::try_from(*clock).unwrap_or_default() })
     }
 
@@ -60,11 +62,9 @@ impl RedisStore {
         };
         let sent = Request::script(&script::KEEP_VOTES, &keys, &arguments).durable(self.transport.config().durability);
         let key = keys.first().copied().unwrap_or_default();
-        let answer = self.grants.transport.send(key, &sent.knowing_run()).await.map_err(Failed::into_error)?;
+        let answer =
+            self.grants.transport.send(key, &sent.knowing_run().not_after(*not_after)).await.map_err(Failed::into_error)?;
         let answers: Vec<Value> = parsed(answer)?;
-        if answers.contains(&LATE) {
-            self.transport.late(key, *not_after);
-        }
         let kept = |(answer, renewal): (Value, &Renew)| {
             if answer == LATE { Err(Quarantine::late_renewal()) } else { renewed(answer, renewal.lease) }
         };

@@ -7,11 +7,11 @@
 -- clock was set back below the counter, a repeated request counts from the counter.)
 --
 -- ARGV: owner, lease in ms, latest time in µs, smallest token, the key that counts tokens, run id, longest lease in ms
--- Reply: lib/answers, or QUARANTINED with the ms that are left; then the server's clock in µs
+-- Reply: the server's clock in µs; then lib/answers, or QUARANTINED with the ms that are left
 
 local QUARANTINED = -6
 local function answer(reply)
-  reply[#reply + 1] = micros
+  table.insert(reply, 1, micros)
   return reply
 end
 if micros > tonumber(ARGV[3]) then
