@@ -113,8 +113,6 @@ pub struct Acquire {
     pub beside: Option<WireOwner>,
     /// Keep a place for this owner for so long if it has to wait; `None`: it will not wait.
     pub place: Option<Duration>,
-    /// The granted token is at least this large (a quorum makes its servers agree by it).
-    pub floor: u64,
     /// Of permits: the semaphore's size was checked before, so use the size that it has now. `false`: refuse another size than `of`.
     pub any_size: bool,
 }

@@ -19,7 +19,6 @@
 //!     since: Instant::default(),
 //!     beside: None,
 //!     place: None,
-//!     floor: 0,
 //!     any_size: false,
 //! };
 //! let mut record = Record::default();

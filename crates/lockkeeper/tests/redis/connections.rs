@@ -38,7 +38,7 @@ fn acquire(text: &str) -> Acquire {
         since: now,
         beside: None,
         place: None,
-        floor: 0,
+        any_size: false,
     }
 }
 

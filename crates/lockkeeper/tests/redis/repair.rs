@@ -25,7 +25,6 @@ fn ask(runtime: &Runtime, claim: Claim, owner: WireOwner) -> Acquire {
         since: runtime.now(),
         beside: None,
         place: None,
-        floor: 0,
         any_size: false,
     }
 }

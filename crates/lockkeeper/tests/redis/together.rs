@@ -290,7 +290,6 @@ async fn requests_that_gather_keep_their_own_latest_times() {
         since: now,
         beside: None,
         place: None,
-        floor: 0,
         any_size: false,
     });
     // The clock of the server is known to a moment only.

@@ -62,7 +62,6 @@ pub(crate) struct Ask {
     pub(crate) beside: Option<WireOwner>,
     pub(crate) place: Option<Duration>,
     /// The smallest token asked for, above the last one given.
-    pub(crate) floor: Option<u64>,
     /// Of permits: the size was checked before.
     pub(crate) any_size: bool,
 }
@@ -113,10 +112,9 @@ fn fair_claims() -> BoxedStrategy<(u64, Claim)> {
 }
 
 fn asks(kind: Kind, claims: BoxedStrategy<(u64, Claim)>) -> impl Strategy<Value = Ask> {
-    let floor = option::weighted(0.1, 0..5_000_u64);
     let beside = option::weighted(0.3, 0..4_u64);
-    (claims, lasting(20), limits(), 0..=8_u64, beside, option::weighted(0.7, lasting(16)), floor, weighted(0.3)).prop_map(
-        move |((n, claim), lease, limit, age, beside, place, floor, any_size)| Ask {
+    (claims, lasting(20), limits(), 0..=8_u64, beside, option::weighted(0.7, lasting(16)), weighted(0.3)).prop_map(
+        move |((n, claim), lease, limit, age, beside, place, any_size)| Ask {
             who: owner(kind, n),
             claim,
             lease,
@@ -124,7 +122,6 @@ fn asks(kind: Kind, claims: BoxedStrategy<(u64, Claim)>) -> impl Strategy<Value 
             age,
             beside: beside.filter(|_| claim == Claim::Read).map(|n| owner(kind, n)),
             place,
-            floor,
             any_size,
         },
     )

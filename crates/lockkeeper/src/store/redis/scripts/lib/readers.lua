@@ -12,13 +12,13 @@ local function reader_left(owner, count)
   return longest
 end
 
--- How long living readers keep the lock in ms, and whether that is exact; 0: none lives. It looks at 16 fields at a time until it
+-- How long living readers keep the lock in ms, and whether that is exact; 0: none lives. It looks at 18 fields at a time until it
 -- meets a living reader, so it is exact for a few readers, and the end of the whole hash otherwise. On the way it removes the fields of
--- dead readers, at most 1,024 in one call: what is left then counts as alive for one more ms.
+-- dead readers, at most 900 in one call: what is left then counts as alive for one more ms.
 local function readers_left()
   -- A dry run removes the dead as well: that changes nothing for anybody.
   local remove = redis.purge or redis.call
-  for _ = 1, 64 do
+  for _ = 1, 50 do
     local some, longest, dead = redis.call('HRANDFIELD', KEYS[1], 18, 'WITHVALUES'), 0, {}
     for i = 1, #some, 2 do
       if is_hold(some[i], some[i + 1]) then
