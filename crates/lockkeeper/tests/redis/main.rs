@@ -1,26 +1,31 @@
 //! The Redis store against real servers: the contract, the model, the wire, and faults on the wire.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+mod blocking;
 mod clock;
 mod clocks;
+mod connections;
 mod controls;
 mod cost;
 mod faults;
 mod flaw;
+mod fork;
 mod harness;
 mod layout;
 mod model;
 mod multi;
 mod network;
+mod odd_servers;
 mod outage;
 mod process;
-mod proxy;
 mod redlock;
-mod server;
 mod site;
 mod standing;
+mod subscriptions;
 mod together;
 mod wire;
+
+use lockkeeper_testkit::{proxy, server};
 
 mod contract {
     //! The Redis store keeps the contract.
