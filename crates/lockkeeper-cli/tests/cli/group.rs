@@ -154,3 +154,20 @@ fn a_dead_watchdog_is_replaced() {
     running.runner.wait().expect("it is killed");
     until("the new one ended the group", || !is_running(running.command) && !is_running(running.grandchild));
 }
+
+#[test]
+fn a_watchdog_whose_runner_is_gone_ends_the_group_and_nobody_else() {
+    use std::os::unix::process::CommandExt as _;
+    let mut gone = Command::new("true").spawn().expect("true starts");
+    gone.wait().expect("it ends");
+    let mut group = Command::new("sleep").arg("300").process_group(0).spawn().expect("sleep starts");
+    // A relative of the watchdog, as unrelated processes are when the runner has died and the watchdog has another parent.
+    let mut bystander = Command::new("sleep").arg("300").process_group(0).spawn().expect("sleep starts");
+    let mut watchdog = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    watchdog.args(["__watchdog", &gone.id().to_string(), &group.id().to_string(), &u64::MAX.to_string()]);
+    assert!(watchdog.stdin(Stdio::null()).status().expect("the binary starts").success());
+    until("the group has ended", || group.try_wait().expect("a child").is_some());
+    assert_eq!(bystander.try_wait().expect("a child"), None, "it was ended too");
+    bystander.kill().expect("it runs");
+    bystander.wait().expect("it is killed");
+}

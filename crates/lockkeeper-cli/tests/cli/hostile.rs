@@ -33,7 +33,7 @@ fn server(answer: &'static [u8]) -> u16 {
 
 #[test]
 fn escapes_and_direction_marks_of_a_server_do_not_reach_the_terminal() {
-    let port = server("-NOAUTH \u{1b}]0;owned\u{7} \u{1b}[2J \u{202e}evil\r\n".as_bytes());
+    let port = server("-ERR \u{1b}]0;owned\u{7} \u{1b}[2J \u{202e}evil\r\n".as_bytes());
     let ended = end(&mut run(["-S", &format!("redis://127.0.0.1:{port}"), "-w", "5", "job", "true"]));
     assert!(ended.code.is_some_and(|code| code >= 64), "{ended:?}");
     let is_bad = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';

@@ -185,7 +185,7 @@ fn doctor_is_content_with_a_good_server_only() {
     let url = server_url.as_str();
     let good = end(&mut lockkeeper(["doctor", "-S", url]));
     assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""), "{good:?}");
-    for about in ["store", "source  -S", "version", "role", "eviction", "rights", "clock"] {
+    for about in ["store", "source    -S", "version", "role", "eviction", "rights", "clock"] {
         assert!(good.stdout.contains(&format!("ok  {about}")), "{about}: {}", good.stdout);
     }
     let evicting = crate::server::Server::start_with(crate::server::Flavour::Redis, &["--maxmemory-policy", "allkeys-lru"]);
