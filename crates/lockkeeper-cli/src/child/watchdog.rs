@@ -32,6 +32,10 @@ const CLOCK: Runtime = Runtime::system();
 /// A runner that is not stopped learns of the deadline at the same moment as the watchdog. It gets this long to end the command itself, with TERM first.
 const RUNNER_FIRST: Duration = Duration::from_millis(300);
 
+/// The command of a stopped runner is killed a tenth of the lease before the deadline, at most this long before: on a busy machine the watchdog may be late, and
+/// the store grants the lock to the next one soon after the deadline.
+const EARLY: Duration = Duration::from_secs(1);
+
 /// How often the watchdog looks meanwhile whether the runner was stopped.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -131,7 +135,8 @@ fn spawn(group: Option<Pid>, until: Instant) -> io::Result<(Pid, PipeWriter)> {
 ///
 /// The runner is an argument: if it dies before we ask for our parent, our parent is the parent of half the machine.
 pub(super) fn run(runner: Option<Pid>, group: Option<Pid>, until: u64) -> u8 {
-    let mut watch = Watch { runner, group, until: Instant::from_nanos(until), text: Vec::new() };
+    let mut watch = Watch { runner, group, until: Instant::NEVER, longest: Duration::ZERO, text: Vec::new() };
+    watch.keep_until(until);
     match watch.run() {
         Ok(()) => 0,
         // Without a clock or a pipe nobody watches any more: the runner sees that we ended, and starts another one.
@@ -143,6 +148,8 @@ struct Watch {
     runner: Option<Pid>,
     group: Option<Pid>,
     until: Instant,
+    /// The longest time to a deadline that was told: about the lease.
+    longest: Duration,
     /// What was read and is not yet a line.
     text: Vec<u8>,
 }
@@ -178,10 +185,26 @@ impl Watch {
         }
     }
 
-    /// The deadline; after it, soon.
+    fn keep_until(&mut self, nanos: u64) {
+        self.until = Instant::from_nanos(nanos);
+        if self.until != Instant::NEVER {
+            self.longest = self.longest.max(self.until.since(CLOCK.now()));
+        }
+    }
+
+    /// From when on a stopped runner is not waited for.
+    fn check_from(&self) -> Instant {
+        let early = (self.longest / 10).min(EARLY).as_nanos();
+        if self.until == Instant::NEVER {
+            return Instant::NEVER;
+        }
+        Instant::from_nanos(self.until.as_nanos().saturating_sub(u64::try_from(early).unwrap_or(0)))
+    }
+
+    /// A little before the deadline; from then on, often.
     fn wake_at(&self) -> Instant {
         let now = CLOCK.now();
-        if self.until <= now { now.plus(LOOK) } else { self.until }
+        if self.check_from() <= now { now.plus(LOOK) } else { self.check_from() }
     }
 
     /// Whether the runner said that it is done.
@@ -195,7 +218,7 @@ impl Watch {
                 (Some("group"), Some(group)) => {
                     self.group = group.parse().ok().and_then(Pid::from_raw).filter(|group| !group.is_init());
                 }
-                (Some("until"), Some(until)) => self.until = Instant::from_nanos(until.parse().unwrap_or(u64::MAX)),
+                (Some("until"), Some(until)) => self.keep_until(until.parse().unwrap_or(u64::MAX)),
                 _ => {}
             }
         }
@@ -205,7 +228,7 @@ impl Watch {
     /// Ends the command if its deadline has passed and the runner is stopped, or does not react.
     fn check(&mut self) {
         let late = CLOCK.now().since(self.until);
-        if CLOCK.now() < self.until {
+        if CLOCK.now() < self.check_from() {
             return;
         }
         let stopped = self.runner.and_then(Process::find).is_none_or(|runner| runner.is_stopped());
