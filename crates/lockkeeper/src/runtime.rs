@@ -294,6 +294,18 @@ impl<F: Future + Unpin> Future for Within<F> {
     }
 }
 
+/// The name of this machine, for people who look at who holds a lock.
+#[cfg(unix)]
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The name of this machine, for people who look at who holds a lock.
+#[cfg(not(unix))]
+pub(crate) fn host() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "-".to_owned())
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn boot_clock() -> Instant {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
