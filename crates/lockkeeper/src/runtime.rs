@@ -228,11 +228,11 @@ pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static)
 }
 
 /// An executor, to tell it from others.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) type Executor = tokio::runtime::Id;
 
 /// The executor that this runs on.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) fn executor() -> Option<Executor> {
     tokio::runtime::Handle::try_current().ok().map(|executor| executor.id())
 }
@@ -292,6 +292,18 @@ impl<F: Future + Unpin> Future for Within<F> {
             Self::Untimed { .. } => Poll::Pending,
         }
     }
+}
+
+/// The name of this machine, for people who look at who holds a lock.
+#[cfg(unix)]
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The name of this machine, for people who look at who holds a lock.
+#[cfg(not(unix))]
+pub(crate) fn host() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "-".to_owned())
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Client, url};
 use crate::backend::Backend;
 use crate::error::Result;
-use crate::layer::Observe;
+use crate::layer::{Metrics, Observe};
 use crate::runtime::Runtime;
 use crate::session::{Session, Settings};
 
@@ -67,6 +67,7 @@ impl Builder {
     /// Safe: nothing is left behind.
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client> {
         let target = url::parse(url.as_ref())?;
+        target.fits(self.settings.command_timeout)?;
         let shown = target.to_string();
         let backend = target.open(&self.runtime).await?;
         self.over(backend, &shown)
@@ -83,7 +84,7 @@ impl Builder {
     }
 
     fn over(self, backend: Arc<dyn Backend>, shown: &str) -> Result<Client> {
-        let session = Session::new(Arc::new(Observe::new(backend)), self.settings, self.runtime)?;
+        let session = Session::observed(Arc::new(Observe::new(backend)), self.settings, self.runtime, Arc::new(Metrics))?;
         Ok(Client::new(session, shown))
     }
 }

@@ -9,6 +9,7 @@ mod url;
 pub use builder::Builder;
 
 use std::fmt;
+#[cfg(unix)]
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -192,8 +193,9 @@ impl Client {
     /// assert!(client.liveness()?.is_none(), "the store is this process");
     /// # Ok(()) }
     /// ```
+    #[cfg(unix)]
     pub fn liveness(&self) -> Result<Option<OwnedFd>> {
-        self.backend().liveness()
+        url::liveness(&**self.backend())
     }
 
     /// The store's URL, without its password.

@@ -6,6 +6,7 @@
 mod hold;
 mod keeper;
 mod line;
+mod observer;
 mod owner;
 mod registry;
 mod releaser;
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Capabilities, Kind, LossReason};
+use crate::backend::{Backend, Capabilities, Kind, LossReason, Observer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
@@ -65,6 +66,7 @@ pub(crate) struct Core {
     pub(crate) capabilities: Capabilities,
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
+    observer: Arc<dyn Observer>,
     /// The process that opened the session. A forked child shares its connections and its owners, and must not use them.
     process: u32,
     next_number: AtomicU64,
@@ -93,6 +95,20 @@ impl Session {
     /// [`ErrorKind::InvalidArgument`] if the settings do not fit the store; [`ErrorKind::Unavailable`] if the machine gives no
     /// thread for the keeper.
     pub fn new(backend: Arc<dyn Backend>, settings: Settings, runtime: Runtime) -> Result<Self> {
+        Self::observed(backend, settings, runtime, Arc::new(observer::Nobody))
+    }
+
+    /// As [`Session::new`], with somebody who is told what happens to its waits and holds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::new`].
+    pub fn observed(
+        backend: Arc<dyn Backend>,
+        settings: Settings,
+        runtime: Runtime,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self> {
         let capabilities = backend.capabilities();
         capabilities.check_lease(settings.lease)?;
         settings.check()?;
@@ -102,6 +118,7 @@ impl Session {
             capabilities,
             runtime,
             settings,
+            observer,
             process: runtime::process_id(),
             next_number: AtomicU64::new(1),
             lines: Mutex::default(),

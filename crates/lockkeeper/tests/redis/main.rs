@@ -4,6 +4,7 @@
 mod blocking;
 mod clock;
 mod clocks;
+mod connections;
 mod controls;
 mod cost;
 mod faults;
@@ -14,15 +15,17 @@ mod layout;
 mod model;
 mod multi;
 mod network;
+mod odd_servers;
 mod outage;
 mod process;
-mod proxy;
 mod redlock;
-mod server;
 mod site;
 mod standing;
+mod subscriptions;
 mod together;
 mod wire;
+
+use lockkeeper_testkit::{proxy, server};
 
 mod contract {
     //! The Redis store keeps the contract.

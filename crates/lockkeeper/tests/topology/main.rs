@@ -12,11 +12,10 @@ mod scoped;
 mod sentinels;
 mod slots;
 mod storms;
+mod subscriptions;
 mod tls;
 
-#[path = "../redis/server.rs"]
-#[allow(dead_code, reason = "shared with the tests on one server")]
-mod server;
+use lockkeeper_testkit::server;
 
 mod contract_tls {
     //! The contract behind TLS, as a user with the rights that locks need.

@@ -10,6 +10,7 @@ mod batch;
 mod clock;
 mod cluster;
 mod config;
+mod connect;
 mod counts;
 mod dial;
 mod error;
@@ -21,11 +22,16 @@ mod multi;
 mod names;
 mod node;
 mod notify;
+mod options;
+mod outages;
+mod replicas;
 mod request;
 mod script;
 mod self_test;
 mod sentinel;
+mod slot_map;
 mod slots;
+mod subscriptions;
 mod transport;
 mod vote;
 
@@ -36,7 +42,7 @@ use std::time::Duration;
 use redis::{FromRedisValue, Value};
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Finding, Forced, Kind, Listing,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Finding, Forced, Kind, Listing,
     Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -93,24 +99,24 @@ impl RedisStore {
     /// [`ErrorKind::Unavailable`] if it cannot be reached or is a replica; [`ErrorKind::Denied`] if it refuses the user, or the user
     /// lacks a right, which is named; [`ErrorKind::Config`] if it is too old or evicts keys.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
-        let (store, found) = Self::look_at(config, runtime).await?;
+        let (store, found) = Self::look_at(config, runtime, false).await?;
         Finding::judge(&found)?;
         Ok(Arc::new(store))
     }
 
     /// All that [`connect`](Self::connect) looks at, also where it would fail.
     pub async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
-        match Self::look_at(config, runtime).await {
+        match Self::look_at(config, runtime, true).await {
             Ok((_, found)) => found,
             Err(error) => vec![Finding::unfit("server", &error)],
         }
     }
 
-    async fn look_at(config: Config, runtime: &Runtime) -> Result<(Self, Vec<Finding>)> {
+    async fn look_at(config: Config, runtime: &Runtime, thorough: bool) -> Result<(Self, Vec<Finding>)> {
         let store = Self::unconnected(config, runtime);
         let ready = Box::pin(async {
             store.transport.ready().await?;
-            store.self_test().await
+            store.self_test(thorough).await
         });
         let found = crate::runtime::within(Duration::from_secs(10), ready)
             .await
@@ -153,7 +159,7 @@ impl Backend for RedisStore {
             .with_hand_over()
             .with_acquire_all()
             .with_any_name(!self.transport.is_cluster())
-            .with_push(true)
+            .with_push(self.transport.config().push)
             .with_refuses_late()
             .with_leases(Duration::from_millis(100), Duration::from_secs(365 * 24 * 3600))
     }
@@ -228,6 +234,4 @@ impl Backend for RedisStore {
             self.transport.command(&key, &set).await.map(drop)
         })
     }
-
-    fn note(&self, _event: &Event<'_>) {}
 }
