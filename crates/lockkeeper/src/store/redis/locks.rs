@@ -220,8 +220,8 @@ pub(super) fn attempt(numbers: &[i64], request: &Acquire) -> Result<Attempt> {
         [1, token] => Ok(Attempt::Granted(Grant { token: known(token).filter(|token| *token > 0), good_for: request.lease })),
         [0, left, ahead] => {
             let (retry_in, ahead) = (known(left).map(Duration::from_millis), u32::try_from(ahead).ok());
-            // A fair waiter has the place that it got before, also where this request asks for none.
-            let placed = request.claim.queues() && (request.place.is_some() || ahead.is_some());
+            // A fair waiter keeps the place that it got before, also where this request asks for none.
+            let placed = ahead.is_some() || request.claim == Claim::Write && request.place.is_some();
             Ok(Attempt::Busy(Busy { retry_in, ahead, placed }))
         }
         [-1] => Ok(Attempt::Late),
