@@ -120,6 +120,11 @@ fn shown(url: &str) -> String {
 }
 
 impl Target {
+    /// Whether it is a store inside this process, which needs no runtime to connect to.
+    pub(super) fn is_private(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+
     /// Opens the store.
     pub(super) async fn open(self, runtime: &Runtime) -> Result<Arc<dyn Backend>> {
         Ok(match self {
@@ -150,7 +155,7 @@ impl Target {
             #[cfg(feature = "redis")]
             Self::Redis(config) => match RedisStore::connect((*config).clone(), &runtime).await {
                 Ok(store) => Ok((store, None)),
-                Err(error) if error.is_retryable() => Ok((Arc::new(RedisStore::unconnected(*config, &runtime)), Some(error))),
+                Err(error) if error.is_outage() => Ok((Arc::new(RedisStore::unconnected(*config, &runtime)), Some(error))),
                 Err(error) => Err(error),
             },
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
