@@ -40,6 +40,8 @@ pub(crate) struct Grounds {
     pub(crate) owner: WireOwner,
     pub(crate) token: Option<u64>,
     pub(crate) lease: Duration,
+    /// How long the hold is safe, counted from `sent`: what the store answered.
+    pub(crate) good_for: Duration,
     /// Renewed by the keeper; else it ends by itself and is only looked at.
     pub(crate) kept: bool,
     /// When the granting request was sent: the lease began no earlier.
@@ -65,7 +67,7 @@ impl Hold {
     /// Registers what was granted with the keeper.
     pub(crate) fn new(session: &Session, grounds: Grounds) -> Arc<Self> {
         let core = session.core();
-        let deadline = deadline(grounds.sent, grounds.lease);
+        let deadline = deadline(grounds.sent, grounds.good_for);
         let third = grounds.lease / 3;
         let due = if grounds.watched() { grounds.sent.plus(third).min(deadline) } else { deadline };
         // A tenth of the renewal period: at most ten rounds in one.
@@ -199,8 +201,8 @@ impl Hold {
         let request = self.renewal(Some(lease));
         let mut answers = core.call(core.settings.limit(lease), core.backend.renew(vec![request])).await?;
         match answers.pop() {
-            Some(Ok(Renewed::Kept)) => {
-                self.renewed(sent, lease);
+            Some(Ok(Renewed::Kept { good_for })) => {
+                self.renewed(sent, good_for);
                 Ok(())
             }
             Some(Ok(Renewed::Gone)) => {
@@ -219,7 +221,7 @@ impl Hold {
 
     pub(super) fn release_request(&self) -> Release {
         let Grounds { name, claim, owner, .. } = &self.grounds;
-        Release { name: name.clone(), claim: *claim, owner: *owner, then: None }
+        Release { name: name.clone(), claim: *claim, owner: *owner, then: None, settle: false }
     }
 
     /// The first guard.

@@ -123,7 +123,7 @@ impl Core {
             if let Some(handing) = handing.take() {
                 handing.deliver(answer.as_ref().ok().and_then(|released| released.next));
             } else if let Some(line) = line {
-                if let Ok(Released { woke: woke @ 1.., .. }) = answer {
+                if let Ok(Released { woke: Some(woke @ 1..), .. }) = answer {
                     self.stay_courteous(line, woke, sent);
                 }
                 line.left(owner);

@@ -16,13 +16,13 @@ mod multi;
 mod network;
 mod outage;
 mod process;
-mod proxy;
 mod redlock;
-mod server;
 mod site;
 mod standing;
 mod together;
 mod wire;
+
+use lockkeeper_testkit::{proxy, server};
 
 mod contract {
     //! The Redis store keeps the contract.
