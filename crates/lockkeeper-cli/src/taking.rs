@@ -159,10 +159,10 @@ impl Taking {
     }
 
     /// Busy is no error here, however long it was waited for.
-    async fn one<'a, G: Guard + 'a>(
+    async fn one<G: Guard>(
         &self,
-        at_once: impl FnOnce() -> TryAcquiring<'a, G>,
-        waiting: impl FnOnce() -> Acquiring<'a, G>,
+        at_once: impl FnOnce() -> TryAcquiring<G>,
+        waiting: impl FnOnce() -> Acquiring<G>,
         began: Instant,
         taken: impl FnOnce(G) -> Taken,
     ) -> Result<Option<Taken>, Error> {
@@ -170,7 +170,7 @@ impl Taking {
             return Ok(at_once().await?.map(taken));
         }
         let waiting = match self.wait {
-            Some(limit) => waiting().wait(limit.saturating_sub(began.elapsed())),
+            Some(limit) => waiting().timeout(limit.saturating_sub(began.elapsed())),
             None => waiting(),
         };
         match waiting.await {

@@ -141,7 +141,8 @@ impl Runtime {
             }
             Mode::System => {
                 let no_thread = |error: std::io::Error| {
-                    Error::new(ErrorKind::Unavailable, format!("cannot start the thread that renews locks: {error}")).with_source(error)
+                    Error::new(ErrorKind::Unavailable, format!("cannot start the thread that renews locks: {error}"))
+                        .with_source(error)
                 };
                 let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
                 let run = move || {

@@ -139,10 +139,7 @@ macro_rules! acquiring {
             /// # Errors
             ///
             /// As [`Acquiring`](crate::sync::Acquiring).
-            pub fn $lock_with(
-                &self,
-                options: impl FnOnce(Acquiring<$guard>) -> Acquiring<$guard>,
-            ) -> Result<LockGuard<$guard>> {
+            pub fn $lock_with(&self, options: impl FnOnce(Acquiring<$guard>) -> Acquiring<$guard>) -> Result<LockGuard<$guard>> {
                 let $this = self;
                 let guard = self.client.block_on(options($us.$lock()).into_future())?;
                 Ok(self.guard(guard))
@@ -271,10 +268,7 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`TryTakingAll`].
-    pub fn try_lock_with(
-        &self,
-        options: impl FnOnce(TryTakingAll) -> TryTakingAll,
-    ) -> Result<Option<LockGuard<MultiLockGuard>>> {
+    pub fn try_lock_with(&self, options: impl FnOnce(TryTakingAll) -> TryTakingAll) -> Result<Option<LockGuard<MultiLockGuard>>> {
         let guard = self.client.block_on(options(self.inner.try_lock()).into_future())?;
         Ok(guard.map(|guard| self.guard(guard)))
     }

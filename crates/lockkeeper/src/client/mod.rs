@@ -305,6 +305,10 @@ pub(crate) fn store_from_env() -> Result<String> {
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("id", &self.session.id()).field("store", &self.home.url).field("prefix", &self.prefix).finish()
+        f.debug_struct("Client")
+            .field("id", &self.session.id())
+            .field("store", &self.home.url)
+            .field("prefix", &self.prefix)
+            .finish()
     }
 }

@@ -1,11 +1,11 @@
 //! Backends that wrap a backend, or several: they see every request and every event, and change what passes only if that is their purpose.
 
-#[cfg(feature = "conformance")]
+#[cfg(any(feature = "conformance", feature = "testing"))]
 mod chaos;
 mod observe;
 mod quorum;
 
-#[cfg(feature = "conformance")]
+#[cfg(any(feature = "conformance", feature = "testing"))]
 pub use chaos::{Chaos, Fault, Faulty};
 pub use observe::{Observe, describe_metrics};
 pub use quorum::Quorum;

@@ -205,17 +205,19 @@ impl Session {
         let sent = core.runtime.now();
         let request = Renew { name: name.clone(), claim, owner, lease: Some(lease) };
         let mut answers = core.call(core.settings.limit(lease), core.backend.renew(vec![request])).await?;
-        match answers.pop() {
+        let good_for = match answers.pop() {
+            Some(Ok(Renewed::Kept { good_for })) => good_for,
             Some(Ok(Renewed::Gone)) => {
                 let message = format!("{owner} holds nothing of {name:?}: it was released, or its lease ended");
                 return Err(Error::new(ErrorKind::NotHeld, message));
             }
-            Some(answer) => drop(answer?),
+            Some(Err(error)) => return Err(error),
             None => return Err(Error::new(ErrorKind::Protocol, "the store left a renewal without an answer")),
-        }
+        };
         let line = Some(self.line(&name, claim.kind()));
         let unsettled_until = Instant::default();
-        let grounds = Grounds { name, claim, owner, token: None, lease, kept: true, sent, unsettled_until, line, place: None };
+        let grounds =
+            Grounds { name, claim, owner, token: None, lease, good_for, kept: true, sent, unsettled_until, line, place: None };
         let held = Hold::new(self, grounds).enter();
         self.check_closed()?;
         Ok(held)
@@ -322,7 +324,9 @@ impl Core {
     /// Logs when the store stops answering, and when it answers again: once each.
     fn note_answer(&self, error: Option<&Error>) {
         let trouble = error.filter(|error| error.is_trouble());
-        if trouble.is_none() == self.is_connected() || self.connected.swap(trouble.is_none(), Ordering::Relaxed) == trouble.is_none() {
+        if trouble.is_none() == self.is_connected()
+            || self.connected.swap(trouble.is_none(), Ordering::Relaxed) == trouble.is_none()
+        {
             return;
         }
         let store = self.capabilities.store;

@@ -46,7 +46,7 @@ pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{Permit, Semaphore};
 
 /// The parts of a guard that are the same for all: deref to [`Held`](crate::Held), release, debug.
-macro_rules! guard {
+macro_rules! hold_guard {
     ($guard:ident) => {
         impl crate::sync::guard::sealed::Sealed for $guard {}
 
@@ -114,4 +114,4 @@ macro_rules! reentrant_guard {
 }
 
 use inspect::inspectable;
-use {guard, reentrant_guard};
+use {hold_guard, reentrant_guard};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::{acquire, take_together};
-use super::multi_guard::MultiLockGuard;
 use super::lockable::Lockable;
+use super::multi_guard::MultiLockGuard;
 use super::options::Limits;
 use super::target::Target;
 use super::wait::Patience;

@@ -2,7 +2,7 @@
 
 use super::options::{Acquiring, TryAcquiring};
 use super::target::Target;
-use super::{guard, inspectable, reentrant_guard};
+use super::{hold_guard, inspectable, reentrant_guard};
 use crate::backend::{Claim, Kind};
 use crate::session::{Held, Owner, Session};
 
@@ -65,5 +65,5 @@ impl Mutex {
 }
 
 inspectable!(Mutex, Kind::Mutex, |this| &this.0);
-guard!(MutexGuard);
+hold_guard!(MutexGuard);
 reentrant_guard!(MutexGuard);

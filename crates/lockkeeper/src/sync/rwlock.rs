@@ -3,7 +3,7 @@
 use super::acquire::downgrade;
 use super::options::{Acquiring, TryAcquiring};
 use super::target::Target;
-use super::{guard, inspectable, reentrant_guard};
+use super::{hold_guard, inspectable, reentrant_guard};
 use crate::backend::{Claim, Kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::{Held, Owner, Session};
@@ -83,6 +83,23 @@ impl RwLock {
     pub fn try_write(&self) -> TryAcquiring<RwLockWriteGuard> {
         TryAcquiring::new(&self.writing, Ok(Claim::Write))
     }
+
+    /// As [`RwLockWriteGuard::downgrade`], for a guard of this lock.
+    ///
+    /// # Errors
+    ///
+    /// As there; `InvalidArgument` for the guard of another lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// As there.
+    pub async fn downgrade(&self, writer: RwLockWriteGuard) -> Result<RwLockReadGuard> {
+        let name = self.reading.name()?;
+        if writer.name() != name.as_str() {
+            return Err(Error::new(ErrorKind::InvalidArgument, format!("the guard holds {:?}, not {name:?}", writer.name())));
+        }
+        writer.downgrade().await
+    }
 }
 
 impl RwLockWriteGuard {
@@ -109,7 +126,7 @@ impl RwLockWriteGuard {
 }
 
 inspectable!(RwLock, Kind::RwLock, |this| &this.reading);
-guard!(RwLockReadGuard);
+hold_guard!(RwLockReadGuard);
 reentrant_guard!(RwLockReadGuard);
-guard!(RwLockWriteGuard);
+hold_guard!(RwLockWriteGuard);
 reentrant_guard!(RwLockWriteGuard);

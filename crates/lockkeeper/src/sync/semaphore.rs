@@ -4,7 +4,7 @@ use super::counting::count;
 use super::options::{Acquiring, TryAcquiring};
 use super::permit_id::PermitId;
 use super::target::Target;
-use super::{guard, inspectable};
+use super::{hold_guard, inspectable};
 use crate::backend::{Claim, CountOp, Kind, SemaphoreOp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::{Held, Session};
@@ -157,4 +157,4 @@ impl Permit {
 }
 
 inspectable!(Semaphore, Kind::Semaphore, |this| &this.target);
-guard!(Permit);
+hold_guard!(Permit);

@@ -196,7 +196,7 @@ async fn three_dead_servers_of_five_are_told_in_time_and_nothing_is_left() {
     client.mutex("m").lock().await.unwrap().release().await.unwrap();
     let dead: Vec<String> = servers.drain(2..).map(|server| server.url(0)).collect();
     let (began, wait) = (Instant::now(), Duration::from_secs(2));
-    let error = client.mutex("m").lock().wait(wait).await.unwrap_err();
+    let error = client.mutex("m").lock().timeout(wait).await.unwrap_err();
     assert!(began.elapsed() < wait + Duration::from_secs(1), "told after {:?}", began.elapsed());
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error:?}");
     for server in &dead {
@@ -238,7 +238,7 @@ async fn forgetful_servers_make_no_second_holder() {
             redis::cmd("FLUSHALL").exec(&mut eyes).unwrap();
         }
         let rival = client(&theirs).await;
-        let error = rival.mutex("m").lock().wait(Duration::from_secs(1)).await.unwrap_err();
+        let error = rival.mutex("m").lock().timeout(Duration::from_secs(1)).await.unwrap_err();
         assert!(error.to_string().contains("quarantine") || error.kind() == ErrorKind::Timeout, "{error}");
         // The holder gets its vote again, and keeps the lock beyond its lease.
         tokio::time::sleep(LEASE * 2).await;

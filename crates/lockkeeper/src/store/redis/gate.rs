@@ -54,14 +54,14 @@ impl RedisGate {
 
 impl Gate for RedisGate {
     fn enter<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.ask(&script::FENCE_ENTER, resource, token, |mut mark| mark.enter(token)))
+        Box::pin(self.ask(&script::FENCE_ENTER, resource, token, move |mut mark| mark.enter(token)))
     }
 
     fn enter_shared<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.ask(&script::FENCE_ENTER_SHARED, resource, token, |mark| mark.enter_shared(token)))
+        Box::pin(self.ask(&script::FENCE_ENTER_SHARED, resource, token, move |mark| mark.enter_shared(token)))
     }
 
     fn check<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.ask(&script::FENCE_CHECK, resource, token, |mark| mark.check(token)))
+        Box::pin(self.ask(&script::FENCE_CHECK, resource, token, move |mark| mark.check(token)))
     }
 }
