@@ -44,7 +44,12 @@ fn surface(text: &str) -> Vec<String> {
         let is_item = code.starts_with("pub ") || (in_trait && (code.starts_with("fn ") || code.starts_with("async fn ")));
         if code.starts_with("impl") || is_item {
             let mut item = code.to_owned();
-            while !item.contains('{') && !item.ends_with(';') && !item.ends_with(',') && lines.peek().is_some() {
+            // A field ends at its comma, an argument does not.
+            let ends = |item: &str| {
+                let whole = item.matches('(').count() == item.matches(')').count();
+                item.contains('{') || item.ends_with(';') || (whole && item.ends_with(','))
+            };
+            while !ends(&item) && lines.peek().is_some() {
                 item = format!("{item} {}", lines.next().unwrap_or_default().trim());
             }
             while item.starts_with("pub use") && !item.ends_with(';') {
