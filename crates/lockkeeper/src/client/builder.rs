@@ -81,6 +81,7 @@ impl Builder {
     /// Safe: nothing is left behind.
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client> {
         let target = url::parse(url.as_ref())?;
+        target.fits(self.settings.command_timeout)?;
         if !target.is_private() {
             Runtime::check_timers()?;
         }

@@ -321,7 +321,7 @@ impl Core {
         self.connected.load(Ordering::Relaxed)
     }
 
-    /// Logs when the store stops answering, and when it answers again: once each.
+    /// Remembers whether the store answers. Stores log an outage themselves, with the address of the server.
     fn note_answer(&self, error: Option<&Error>) {
         let trouble = error.filter(|error| error.is_trouble());
         if trouble.is_none() == self.is_connected()
@@ -331,8 +331,8 @@ impl Core {
         }
         let store = self.capabilities.store;
         match trouble {
-            Some(error) => tracing::warn!(store, %error, "the store does not answer"),
-            None => tracing::info!(store, "the store answers again"),
+            Some(error) => tracing::debug!(store, %error, "the store does not answer"),
+            None => tracing::debug!(store, "the store answers again"),
         }
     }
 
