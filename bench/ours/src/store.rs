@@ -52,7 +52,6 @@ impl Bare {
             since: now,
             beside: None,
             place: Some(Duration::from_secs(5)),
-            floor: 0,
         }
     }
 }

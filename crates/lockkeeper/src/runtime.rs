@@ -329,6 +329,18 @@ impl<F: Future + Unpin> Future for Within<F> {
     }
 }
 
+/// The name of this machine, for people who look at who holds a lock.
+#[cfg(unix)]
+pub(crate) fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The name of this machine, for people who look at who holds a lock.
+#[cfg(not(unix))]
+pub(crate) fn host() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "-".to_owned())
+}
+
 /// The clock of leases. It must count the time for which the machine sleeps: a hold whose lease ended meanwhile must not look valid.
 ///
 /// | system | clock | counts sleep |

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Busy, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Grant, Listing,
-    Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Acquire, Attempt, Backend, Busy, Count, CountOutcome, Grant, Release, Released, Renew, Renewed, Reply, Subscription, Watch,
 };
 use lockkeeper::conformance::{self, Harness, Need, Running, Time, World};
+use lockkeeper::layer::Layer;
 use lockkeeper::name::Name;
 use lockkeeper::owner::WireOwner;
 use lockkeeper::runtime::{Instant, Runtime};
@@ -48,10 +48,10 @@ enum Flaw {
 }
 
 struct Broken {
-    store: MemoryStore,
+    store: Arc<dyn Backend>,
     flaw: Flaw,
     /// Who holds what, for the flaws that need to know.
-    granted: Mutex<Vec<(Name, WireOwner)>>,
+    granted: Arc<Mutex<Vec<(Name, WireOwner)>>>,
 }
 
 impl Broken {
@@ -102,29 +102,17 @@ impl Broken {
     }
 }
 
-impl Backend for Broken {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+impl Layer for Broken {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.store
     }
 
-    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        self
-    }
-
-    fn identity(&self) -> Reply<'_, String> {
-        self.store.identity()
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self { store: inner, flaw: self.flaw, granted: Arc::clone(&self.granted) })
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         Box::pin(self.acquire_wrongly(request))
-    }
-
-    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.store.atomic_groups(names)
-    }
-
-    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        self.store.acquire_all(requests)
     }
 
     fn release(&self, request: Release) -> Reply<'_, Released> {
@@ -151,26 +139,6 @@ impl Backend for Broken {
         }
         self.store.watch(watch)
     }
-
-    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        self.store.inspect(name)
-    }
-
-    fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        self.store.list(listing)
-    }
-
-    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        self.store.force_release(name)
-    }
-
-    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
-        self.store.announce(card, ttl)
-    }
-
-    fn note(&self, event: &Event<'_>) {
-        self.store.note(event);
-    }
 }
 
 impl fmt::Debug for Broken {
@@ -185,7 +153,7 @@ impl Harness for Flaw {
     }
 
     async fn open(&self, runtime: Runtime) -> Arc<dyn Backend> {
-        Arc::new(Broken { store: MemoryStore::new(runtime), flaw: *self, granted: Mutex::default() })
+        Arc::new(Broken { store: Arc::new(MemoryStore::new(runtime)), flaw: *self, granted: Arc::default() })
     }
 }
 

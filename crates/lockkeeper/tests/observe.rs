@@ -74,3 +74,43 @@ fn losses_are_counted_by_how_they_are_known() {
     assert_eq!(seen.get("lockkeeper_losses_total{kind=mutex,reason=gone}"), Some(&1), "{seen:?}");
     assert_eq!(seen.get("lockkeeper_losses_total{kind=rwlock,reason=expired}"), Some(&1), "{seen:?}");
 }
+
+/// A recorder that panics whenever it is asked for a metric.
+struct Panics;
+
+impl metrics::Recorder for Panics {
+    fn describe_counter(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+    fn describe_gauge(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+    fn describe_histogram(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+
+    fn register_counter(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Counter {
+        panic!("a broken recorder")
+    }
+
+    fn register_gauge(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Gauge {
+        panic!("a broken recorder")
+    }
+
+    fn register_histogram(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Histogram {
+        panic!("a broken recorder")
+    }
+}
+
+/// A recorder of the user's that panics costs metrics, not locks: the keeper goes on renewing and telling losses.
+#[test]
+fn a_recorder_that_panics_does_not_end_the_keeper() {
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    metrics::with_local_recorder(&Panics, || {
+        executor.block_on(async {
+            let client = client(3).await;
+            let (kept, gone) = (client.mutex("kept").lock().await.unwrap(), client.mutex("gone").lock().await.unwrap());
+            // The keeper tells this loss, so the recorder panics on the keeper.
+            client.force_release("gone").await.unwrap();
+            tokio::time::timeout(Duration::from_secs(3), gone.lost()).await.expect("the loss is told");
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            assert!(kept.is_valid(), "the keeper has ended");
+            kept.release().await.unwrap();
+            assert!(client.mutex("kept").try_lock().await.unwrap().is_some());
+        });
+    });
+}

@@ -14,12 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
-};
-use lockkeeper::layer::{Chaos, Fault, Faulty};
-use lockkeeper::name::Name;
+use lockkeeper::backend::{Backend, Capabilities, Release, Released, Reply};
+use lockkeeper::layer::{Chaos, Fault, Faulty, Layer};
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::{Client, Mutex, MutexGuard, Result};
@@ -196,34 +192,22 @@ fn a_release_that_frees_whoever_holds_it_is_noticed() {
 
 /// A release frees the name, whoever releases and whoever holds.
 #[derive(Debug)]
-struct FreesAnybody(Arc<MemoryStore>);
+struct FreesAnybody(Arc<dyn Backend>);
 
-impl Backend for FreesAnybody {
+impl Layer for FreesAnybody {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.0
+    }
+
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self(inner))
+    }
+
     fn capabilities(&self) -> Capabilities {
         // Without the hand-over, which would be a second fault of the same release.
         let mut capabilities = self.0.capabilities();
         capabilities.hand_over = false;
         capabilities
-    }
-
-    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        self
-    }
-
-    fn identity(&self) -> Reply<'_, String> {
-        self.0.identity()
-    }
-
-    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
-        self.0.acquire(request)
-    }
-
-    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.0.atomic_groups(names)
-    }
-
-    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        self.0.acquire_all(requests)
     }
 
     fn release(&self, request: Release) -> Reply<'_, Released> {
@@ -232,37 +216,5 @@ impl Backend for FreesAnybody {
             self.0.release(request).await?;
             Ok(Released { held: !forced.from.is_empty(), next: None, woke: Some(0) })
         })
-    }
-
-    fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
-        self.0.renew(requests)
-    }
-
-    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
-        self.0.count(request)
-    }
-
-    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
-        self.0.watch(watch)
-    }
-
-    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        self.0.inspect(name)
-    }
-
-    fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        self.0.list(listing)
-    }
-
-    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        self.0.force_release(name)
-    }
-
-    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
-        self.0.announce(card, ttl)
-    }
-
-    fn note(&self, event: &Event<'_>) {
-        self.0.note(event);
     }
 }

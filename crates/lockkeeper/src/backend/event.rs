@@ -1,9 +1,10 @@
-//! What happened to a client's own waits and holds: told down the stack of layers, so that one layer can count it.
+//! What happened to a client's own waits and holds, and who is told of it.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::Claim;
+use crate::error::Error;
 use crate::name::Name;
 use crate::owner::WireOwner;
 
@@ -33,7 +34,7 @@ pub enum Event<'a> {
         /// From the call to its end.
         waited: Duration,
     },
-    /// It was given back.
+    /// It was released.
     Released {
         /// Where.
         name: &'a Name,
@@ -52,6 +53,8 @@ pub enum Event<'a> {
         claim: Claim,
         /// Whose.
         owner: WireOwner,
+        /// Why.
+        error: &'a Error,
     },
     /// A hold was lost.
     Lost {
@@ -64,6 +67,14 @@ pub enum Event<'a> {
         /// How it is known.
         reason: LossReason,
     },
+}
+
+/// Is told what happens to the waits and holds of one session, for metrics and logs.
+///
+/// It is called on the caller's thread and on the keeper's, so it must not block. A panic in it is caught and logged.
+pub trait Observer: fmt::Debug + Send + Sync + 'static {
+    /// Something happened.
+    fn notify(&self, event: &Event<'_>);
 }
 
 /// How it is known that a hold is lost.

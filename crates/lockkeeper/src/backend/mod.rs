@@ -14,16 +14,16 @@ mod snapshot;
 mod vote;
 
 pub use capability::{Capabilities, Liveness};
-pub use event::{Event, LossReason};
+pub use event::{Event, LossReason, Observer};
 pub use finding::{Finding, Verdict};
 pub use notify::{Notifier, Subscription};
 pub use outcome::{Attempt, AttemptAll, Busy, CountOutcome, Counted, Grant, Released, Renewed};
 pub use request::{Acquire, Claim, Count, CountOp, CounterOp, Kind, LatchOp, Release, Renew, SemaphoreOp, Watch};
 pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiter};
-pub use vote::{Standing, Vote, Voter};
+pub use vote::{Decision, KeepVotes, Standing, Vote, VoteRequest, Voter};
 
+use std::any::Any;
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ pub(crate) fn drift(lease: Duration) -> Duration {
 ///   not known the kind is [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate).
 /// * **One kind per name**, else [`ErrorKind::WrongKind`](crate::ErrorKind::WrongKind), with nothing changed.
 ///
-/// A layer forwards every method; `#[deny(clippy::missing_trait_methods)]` on its `impl` keeps it so.
+/// A wrapper around a store implements [`Layer`](crate::layer::Layer) instead, and writes only the methods that it changes.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What this store can do.
     fn capabilities(&self) -> Capabilities;
@@ -124,16 +124,8 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Tells who this client is, for people who look; forgotten after `ttl` unless told again.
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()>;
 
-    /// A descriptor that stands for the life of this client's holds, where the kernel tells the store of a death: as long as a copy of it
-    /// is open anywhere, they count as alive (their leases end all the same). `None` where only leases tell.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the machine gives no descriptor.
-    fn liveness(&self) -> Result<Option<OwnedFd>> {
-        Ok(None)
+    /// What this store offers beyond the contract, as a type that its module makes public; `None` if it offers nothing more.
+    fn extension(&self) -> Option<&(dyn Any + Send + Sync)> {
+        None
     }
-
-    /// Hears what happened to the client's own holds and waits. Layers count and trace it; stores ignore it. Must not block.
-    fn note(&self, event: &Event<'_>);
 }

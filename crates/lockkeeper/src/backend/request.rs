@@ -113,8 +113,6 @@ pub struct Acquire {
     pub beside: Option<WireOwner>,
     /// Keep a place for this owner for so long if it has to wait; `None`: it will not wait.
     pub place: Option<Duration>,
-    /// The granted token is at least this large (a quorum makes its servers agree by it).
-    pub floor: u64,
 }
 
 /// Gives up whatever the owner has at a name.

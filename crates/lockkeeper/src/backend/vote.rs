@@ -2,21 +2,54 @@
 //! what it granted before.
 //!
 //! A server that restarts empty, or is flushed, would vote for a second holder. So it keeps the id of its run among its data: if that
-//! is missing or another's, it refuses votes until every lease that it may have forgotten has ended. What that means in detail is
-//! [`model::Quarantine`](crate::model::Quarantine).
+//! id is missing or differs, it refuses votes until every lease that it may have forgotten has ended.
+//! [`model::Quarantine`](crate::model::Quarantine) is the specification.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Acquire, Attempt, Backend, Renew, Renewed, Reply};
 use crate::error::Result;
+use crate::runtime::Instant;
+
+/// Asks a store for its vote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VoteRequest {
+    /// The mutex, its owner and its lease.
+    pub acquire: Acquire,
+    /// The token is at least this large, so that several stores answer the same one. A store lowers it to its own clock plus half of
+    /// `max_lease`: larger tokens would still be ahead of the clock when a store that forgot everything votes again.
+    pub floor: u64,
+    /// The longest lease that any client of the quorum asks for, the same for all.
+    pub max_lease: Duration,
+}
+
+/// Renews votes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepVotes {
+    /// Which votes; mutexes only.
+    pub renewals: Vec<Renew>,
+    /// After this time no forgotten vote is given again: the lock may have been released since.
+    pub not_after: Instant,
+    /// As in [`VoteRequest`].
+    pub max_lease: Duration,
+}
 
 /// The answer to a request for a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vote {
+pub struct Vote {
+    /// What the store decided.
+    pub decision: Decision,
+    /// The store's clock when it decided, in microseconds since 1970.
+    pub clock: u64,
+}
+
+/// What a store decided about a request for its vote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
     /// As to an acquire.
     Cast(Attempt),
-    /// The store may have forgotten votes, and gives none for so long. Nothing was changed.
+    /// The store may have forgotten votes and gives none for this long. Nothing was changed.
     Quarantined(Duration),
 }
 
@@ -25,29 +58,32 @@ pub enum Vote {
 pub enum Standing {
     /// It knows of no run: it is new, or has forgotten everything.
     Unknown,
-    /// It gives no votes for so long.
+    /// It gives no votes for this long.
     Quarantined(Duration),
     /// It votes.
     Admitted,
 }
 
-/// A store that can be one of a quorum. `max_lease` is the longest lease that any client of the quorum asks for, the same for all.
+/// A store that can be one of a quorum.
 pub trait Voter: Backend {
-    /// As [`Backend::acquire`], of a mutex; refused while the store is in quarantine, except to the one who holds it there.
+    /// As [`Backend::acquire`], of a mutex. In quarantine the store votes only for the owner that already has its vote.
     ///
-    /// A repeated grant lifts the store's counter to the request's `floor`, and answers with a number that is not smaller.
-    fn vote(&self, request: Acquire, max_lease: Duration) -> Reply<'_, Vote>;
+    /// A repeated grant raises the store's counter to the request's floor and answers a token that is not smaller.
+    fn vote(&self, request: VoteRequest) -> Reply<'_, Vote>;
 
-    /// As [`Backend::renew`], of mutexes; in quarantine a holder whose vote the store has forgotten gets it again, if a lease is asked for
-    /// and nobody else has it. So a server that comes back does not cost a holder its lock.
-    fn keep_votes(&self, requests: Vec<Renew>, max_lease: Duration) -> Reply<'_, Vec<Result<Renewed>>>;
+    /// As [`Backend::renew`]. In quarantine a holder whose vote the store has forgotten gets it again, if a lease is asked for, nobody
+    /// else has it and the request is not late. So a server that comes back does not cost a holder its lock.
+    fn keep_votes(&self, request: KeepVotes) -> Reply<'_, Vec<Result<Renewed>>>;
 
-    /// Whether its votes count, changing nothing.
+    /// The id of the process that serves it: the same however it was reached, and different for every other server.
+    fn server_id(&self) -> Reply<'_, String>;
+
+    /// Whether its votes count. Changes nothing.
     fn standing(&self, max_lease: Duration) -> Reply<'_, Standing>;
 
-    /// Lets a store that knows of no run vote at once; does nothing to any other.
+    /// Lets a store that knows of no run vote at once. Changes nothing on any other store.
     fn admit(&self, max_lease: Duration) -> Reply<'_, ()>;
 
-    /// As [`Backend::keeper_connection`].
+    /// As [`Backend::keeper_connection`], of a voter.
     fn second(self: Arc<Self>) -> Arc<dyn Voter>;
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::{Client, url};
 use crate::backend::Backend;
 use crate::error::Result;
-use crate::layer::Observe;
+use crate::layer::{Metrics, Observe};
 use crate::runtime::Runtime;
 use crate::session::{Session, Settings};
 
@@ -100,7 +100,7 @@ impl Builder {
     }
 
     fn over(self, backend: Arc<dyn Backend>, url: String, target: Option<url::Target>) -> Result<Client> {
-        let session = Session::new(Arc::new(Observe::new(backend)), self.settings, self.runtime)?;
+        let session = Session::observed(Arc::new(Observe::new(backend)), self.settings, self.runtime, Arc::new(Metrics))?;
         Ok(Client::new(session, url, target))
     }
 }

@@ -15,6 +15,7 @@ pub use list::{List, ListStream};
 use std::borrow::Cow;
 use std::fmt;
 use std::future::Future;
+#[cfg(unix)]
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
 
@@ -280,8 +281,9 @@ impl Client {
     /// assert!(client.liveness()?.is_none(), "the store is this process");
     /// # Ok(()) }
     /// ```
+    #[cfg(unix)]
     pub fn liveness(&self) -> Result<Option<OwnedFd>> {
-        self.backend().liveness()
+        url::liveness(&**self.backend())
     }
 
     /// The store's URL, without its password.

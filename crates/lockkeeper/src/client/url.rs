@@ -146,6 +146,7 @@ impl Target {
             Self::Sqlite(config) => SqliteStore::connect(config, runtime).await?,
             Self::RedLock { members, max_lease, admit_new } => {
                 let quorum = quorum(members, max_lease, runtime).await?;
+                quorum.check_distinct().await?;
                 if admit_new {
                     quorum.admit_new().await?;
                 }
@@ -175,6 +176,17 @@ impl Target {
             }
         }
     }
+}
+
+/// A descriptor that stands for the life of the client's holds, on stores that have one.
+#[cfg(unix)]
+pub(super) fn liveness(backend: &dyn Backend) -> Result<Option<std::os::fd::OwnedFd>> {
+    #[cfg(all(feature = "sqlite", target_os = "linux"))]
+    if let Some(store) = backend.extension().and_then(|extension| extension.downcast_ref::<SqliteStore>()) {
+        return store.liveness().map(Some);
+    }
+    let _ = backend;
+    Ok(None)
 }
 
 /// The servers as one store; a minority of them may be down.

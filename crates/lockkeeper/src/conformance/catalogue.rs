@@ -215,8 +215,6 @@ macro_rules! for_each_conformance_case {
                 tokens_grow_across_force [Mutex, Fencing],
                 tokens_grow_across_lost_answers [Mutex, Fencing],
                 a_repeated_grant_has_no_smaller_token [Mutex, Fencing],
-                the_floor_is_respected [Mutex, Fencing],
-                the_floor_is_respected_in_a_hand_over [Mutex, Fencing, HandOver],
                 re_entry_mints_no_token [Mutex, Fencing],
                 readers_and_writers_tokens_are_in_order [RwLock, Fencing],
             }

@@ -1,9 +1,8 @@
 //! Tokens: later is larger, whatever happened in between (P2).
 
 use super::World;
-use crate::backend::{Acquire, Attempt, Claim, Release};
+use crate::backend::{Acquire, Claim};
 use crate::layer::{Fault, Faulty};
-use crate::name::Name;
 use crate::sync::{FairMutex, Mutex, RwLock};
 
 /// P2: across releases, clients, and the kinds of mutex.
@@ -92,35 +91,6 @@ pub async fn a_repeated_grant_has_no_smaller_token(world: &World) {
         assert!(again >= first, "{claim:?}: {again} after {first}");
         assert!(world.give_back(request.name.as_str(), claim, request.owner).await);
     }
-}
-
-/// A token is at least the floor that was asked for, and later ones are larger still.
-pub async fn the_floor_is_respected(world: &World) {
-    let first = world.stranger();
-    let usual = world.grant(world.ask("m", Claim::Mutex, first)).await.token.expect("a token");
-    assert!(world.give_back("m", Claim::Mutex, first).await);
-    let floor = usual + 1_000_000_000_000;
-    let second = world.stranger();
-    let lifted = world.grant(Acquire { floor, ..world.ask("m", Claim::Mutex, second) }).await.token.expect("a token");
-    assert!(lifted >= floor);
-    assert!(world.give_back("m", Claim::Mutex, second).await);
-    let third = world.stranger();
-    let after = world.grant(world.ask("m", Claim::Mutex, third)).await.token.expect("a token");
-    assert!(after > lifted, "{after} after {lifted}");
-    assert!(world.give_back("m", Claim::Mutex, third).await);
-}
-
-/// The floor holds for a successor, too.
-pub async fn the_floor_is_respected_in_a_hand_over(world: &World) {
-    let (first, second) = (world.stranger(), world.stranger());
-    let usual = world.grant(world.ask("m", Claim::Mutex, first)).await.token.expect("a token");
-    let floor = usual + 1_000_000_000_000;
-    let then = Acquire { floor, ..world.ask("m", Claim::Mutex, second) };
-    let name = Name::new("m").unwrap();
-    let release = Release { name, claim: Claim::Mutex, owner: first, then: Some(Box::new(then)), settle: false };
-    let released = world.backend().release(release).await.unwrap();
-    assert!(matches!(released.next, Some(Attempt::Granted(grant)) if grant.token >= Some(floor)), "{released:?}");
-    assert!(world.give_back("m", Claim::Mutex, second).await);
 }
 
 /// Re-entry is the same hold with the same token.

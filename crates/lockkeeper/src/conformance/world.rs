@@ -11,7 +11,7 @@ use crate::backend::{
     Acquire, Attempt, Backend, Capabilities, Claim, Count, CountOp, CountOutcome, Forced, Grant, Kind, Listing, Release, Renew,
     Renewed, Snapshot, Subscription, Watch,
 };
-use crate::layer::{Chaos, Observe};
+use crate::layer::{Chaos, Metrics, Observe};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
 use crate::runtime::{Instant, Runtime};
@@ -89,7 +89,7 @@ impl World {
         let mut settings = Settings { lease: self.lease(), ..Settings::default() };
         change(&mut settings);
         let backend = Arc::new(Observe::new(Arc::clone(&self.chaos) as Arc<dyn Backend>));
-        Session::new(backend, settings, self.runtime.clone()).expect("a session on a sound store")
+        Session::observed(backend, settings, self.runtime.clone(), Arc::new(Metrics)).expect("a session on a sound store")
     }
 
     /// Somebody of this client who may take a lock again while holding it.
@@ -209,7 +209,6 @@ impl World {
             since: now,
             beside: None,
             place: Some(Duration::from_secs(5)),
-            floor: 0,
         }
     }
 

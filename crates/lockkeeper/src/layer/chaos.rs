@@ -2,16 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
+use super::Layer;
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Count, CountOutcome, Release, Released, Renew, Renewed, Reply, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
 
 /// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,26 +134,17 @@ impl Chaos {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Chaos {
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
+impl Layer for Chaos {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.inner
     }
 
-    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::new(Self { inner: Arc::clone(&self.inner).keeper_connection(), plan: Arc::clone(&self.plan) })
-    }
-
-    fn identity(&self) -> Reply<'_, String> {
-        self.inner.identity()
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self { inner, plan: Arc::clone(&self.plan) })
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         self.disturbed(Faulty::Acquire, self.inner.acquire(request))
-    }
-
-    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.inner.atomic_groups(names)
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -180,30 +168,6 @@ impl Backend for Chaos {
             return self.disturbed(Faulty::Watch, Box::pin(async { Ok(Subscription::silent()) }));
         }
         self.disturbed(Faulty::Watch, self.inner.watch(watch))
-    }
-
-    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        self.inner.inspect(name)
-    }
-
-    fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        self.inner.list(listing)
-    }
-
-    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        self.inner.force_release(name)
-    }
-
-    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
-        self.inner.announce(card, ttl)
-    }
-
-    fn liveness(&self) -> Result<Option<OwnedFd>> {
-        self.inner.liveness()
-    }
-
-    fn note(&self, event: &Event<'_>) {
-        self.inner.note(event);
     }
 }
 

@@ -2,10 +2,12 @@
 
 #[cfg(any(feature = "conformance", feature = "testing"))]
 mod chaos;
+mod forward;
 mod observe;
 mod quorum;
 
 #[cfg(any(feature = "conformance", feature = "testing"))]
 pub use chaos::{Chaos, Fault, Faulty};
-pub use observe::{Observe, describe_metrics};
+pub use forward::Layer;
+pub use observe::{Metrics, Observe, describe_metrics};
 pub use quorum::Quorum;

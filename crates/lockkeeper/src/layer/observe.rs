@@ -11,18 +11,19 @@
 //! Spans are named `lockkeeper.acquire`, `.acquire_all`, `.release`, `.renew`, `.count`, at debug level, with `name`, `owner` and `answer`. A loss is a warning. Names
 //! are never labels: there may be millions.
 
-use std::os::fd::OwnedFd;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
+use std::task::Poll;
 
-use tracing::{Instrument, Level, debug_span, field};
+use tracing::{Level, Span, debug_span, field};
 
+use super::Layer;
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Kind, Listing,
-    LossReason, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Count, CountOutcome, Event, Kind, LossReason, Observer, Release, Released, Renew,
+    Renewed, Reply,
 };
 use crate::error::Result;
-use crate::name::Name;
 
 /// Tells the installed `metrics` recorder what the names mean.
 pub fn describe_metrics() {
@@ -34,7 +35,7 @@ pub fn describe_metrics() {
     metrics::describe_counter!("lockkeeper_losses_total", Count, "holds lost");
 }
 
-/// Traces and counts what passes to the backend below.
+/// Traces the requests to the backend below.
 #[derive(Debug)]
 pub struct Observe(Arc<dyn Backend>);
 
@@ -49,20 +50,26 @@ impl Observe {
 /// The reply in its span; the plain reply when nobody traces, so that it costs nothing.
 macro_rules! traced {
     ($reply:expr, $span:expr) => {{
-        if !tracing::enabled!(Level::DEBUG) {
+        if !caught(|| tracing::enabled!(Level::DEBUG)).unwrap_or(false) {
             return $reply;
         }
-        let span = $span;
-        let reply = $reply;
-        Box::pin(
-            async move {
-                let answer = reply.await;
-                tracing::Span::current().record("answer", field::debug(&answer));
-                answer
+        let span = caught(|| $span).unwrap_or_else(Span::none);
+        let mut reply = $reply;
+        Box::pin(poll_fn(move |context| {
+            let entered = caught(|| span.enter());
+            let answer = reply.as_mut().poll(context);
+            if let Poll::Ready(answer) = &answer {
+                caught(|| span.record("answer", field::debug(answer)));
             }
-            .instrument(span),
-        )
+            caught(move || drop(entered));
+            answer
+        }))
     }};
+}
+
+/// What a subscriber of the user's does with a span. If it panics, the request goes on without it: the keeper's renewals pass here.
+fn caught<T>(of_the_user: impl FnOnce() -> T) -> Option<T> {
+    catch_unwind(AssertUnwindSafe(of_the_user)).ok()
 }
 
 /// The metric with the kind as a literal label: a key of literals only is made once, any other at every use.
@@ -78,18 +85,13 @@ macro_rules! by_kind {
     };
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Observe {
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+impl Layer for Observe {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.0
     }
 
-    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::new(Self(Arc::clone(&self.0).keeper_connection()))
-    }
-
-    fn identity(&self) -> Reply<'_, String> {
-        self.0.identity()
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self(inner))
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
@@ -97,10 +99,6 @@ impl Backend for Observe {
             self.0.acquire(request),
             debug_span!("lockkeeper.acquire", name = %request.name, owner = %request.owner, claim = ?request.claim, answer = field::Empty)
         )
-    }
-
-    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.0.atomic_groups(names)
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
@@ -127,32 +125,14 @@ impl Backend for Observe {
             debug_span!("lockkeeper.count", name = %request.name, op = ?request.op, answer = field::Empty)
         )
     }
+}
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
-        self.0.watch(watch)
-    }
+/// Records the metrics of waits and holds, and warns of losses.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Metrics;
 
-    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        self.0.inspect(name)
-    }
-
-    fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        self.0.list(listing)
-    }
-
-    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        self.0.force_release(name)
-    }
-
-    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
-        self.0.announce(card, ttl)
-    }
-
-    fn liveness(&self) -> Result<Option<OwnedFd>> {
-        self.0.liveness()
-    }
-
-    fn note(&self, event: &Event<'_>) {
+impl Observer for Metrics {
+    fn notify(&self, event: &Event<'_>) {
         match *event {
             Event::Acquired { claim, waited, handed_over, .. } => {
                 by_kind!(
@@ -174,7 +154,8 @@ impl Backend for Observe {
             Event::Released { claim, held, .. } => {
                 by_kind!(claim.kind(), |kind| metrics::histogram!("lockkeeper_hold_seconds", "kind" => kind)).record(held);
             }
-            Event::RenewalFailed { claim, .. } => {
+            Event::RenewalFailed { name, claim, owner, error } => {
+                tracing::debug!(%name, %owner, %error, "renewal failed");
                 by_kind!(claim.kind(), |kind| metrics::counter!("lockkeeper_renewals_failed_total", "kind" => kind)).increment(1);
             }
             Event::Lost { name, claim, owner, reason } => {
@@ -188,6 +169,5 @@ impl Backend for Observe {
                     .increment(1);
             }
         }
-        self.0.note(event);
     }
 }

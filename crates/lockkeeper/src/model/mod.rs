@@ -19,7 +19,6 @@
 //!     since: Instant::default(),
 //!     beside: None,
 //!     place: None,
-//!     floor: 0,
 //! };
 //! let mut record = Record::default();
 //! let now = Now { at: Instant::from_nanos(1), token: 7 };

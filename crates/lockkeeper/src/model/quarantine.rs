@@ -1,30 +1,32 @@
-//! Whether a store that may have forgotten something may vote: the run it knows of, and since when.
+//! Whether a store that may have forgotten something may vote: the run it knows of, and since when. And how far a vote may raise the
+//! store's tokens above its clock, so that what it forgets cannot make them go back.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::backend::Standing;
+use crate::error::{Error, ErrorKind};
 use crate::runtime::Instant;
 
 /// What a store keeps, among the data it may lose, about the run of the process that serves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quarantine {
     run: String,
-    /// Nobody voted in this run before this; `None`: it was admitted.
+    /// No vote was given in this run before this time; `None`: it was admitted.
     since: Option<Instant>,
-    /// The longest lease that anybody told of.
+    /// The longest lease that any client named.
     max_lease: Duration,
 }
 
 impl Quarantine {
-    /// A request of a client that was told, when it connected, that the store's run is `run`. A run that the store does not know of begins its
-    /// quarantine. Gives how long that lasts from now; zero: it may vote.
+    /// Handles a request of a client that learned, when it connected, that the store's run is `run`. A run that the store does not know of
+    /// begins its quarantine. Returns how long the quarantine still lasts; zero if the store may vote.
     pub fn meet(kept: &mut Option<Self>, run: &str, at: Instant, max_lease: Duration) -> Duration {
         match kept {
             Some(known) if known.run == run => known.max_lease = known.max_lease.max(max_lease),
             _ => {
-                // What an earlier run was told of lease lengths still holds for what that run granted.
+                // The longest lease of an earlier run still bounds what that run granted.
                 let max_lease = kept.as_ref().map_or(max_lease, |known| known.max_lease.max(max_lease));
                 *kept = Some(Self { run: run.to_owned(), since: Some(at), max_lease });
             }
@@ -32,7 +34,7 @@ impl Quarantine {
         kept.as_ref().map_or(Duration::ZERO, |known| known.left(at))
     }
 
-    /// The same look, changing nothing.
+    /// As [`meet`](Self::meet), without changing anything.
     #[must_use]
     pub fn standing(kept: Option<&Self>, run: &str, at: Instant, max_lease: Duration) -> Standing {
         let Some(known) = kept else { return Standing::Unknown };
@@ -45,6 +47,22 @@ impl Quarantine {
         if kept.is_none() {
             *kept = Some(Self { run: run.to_owned(), since: None, max_lease });
         }
+    }
+
+    /// The floor that a store with this clock accepts: at most half of the longest lease ahead of it.
+    ///
+    /// A store that forgets its counter gives no votes for `max_lease`. By then its clock has passed every token that it gave out, because
+    /// none was further ahead than this. If its counter is ahead of its clock already (the clock was set back), a repeated request may name a
+    /// floor as far ahead of the counter: then the servers of a quorum can still agree on a token.
+    #[must_use]
+    pub fn highest_floor(floor: u64, clock: u64, max_lease: Duration) -> u64 {
+        floor.min(clock.saturating_add(u64::try_from(max_lease.as_micros() / 2).unwrap_or(u64::MAX)))
+    }
+
+    /// The answer to a renewal that came too late to give a forgotten vote again.
+    #[must_use]
+    pub fn late_renewal() -> Error {
+        Error::new(ErrorKind::Unavailable, "the renewal came too late to give a forgotten vote again")
     }
 
     fn left(&self, at: Instant) -> Duration {
@@ -63,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_not_known_waits_for_the_longest_lease_once() {
+    fn an_unknown_run_waits_for_the_longest_lease_once() {
         let mut kept = None;
         assert_eq!(Quarantine::standing(kept.as_ref(), "r1", at(0), MINUTE), Standing::Unknown);
         assert_eq!(Quarantine::meet(&mut kept, "r1", at(0), MINUTE), MINUTE);
@@ -87,10 +105,18 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_lease_that_anybody_told_of_counts() {
+    fn the_longest_lease_that_any_client_named_counts() {
         let mut kept = None;
         Quarantine::meet(&mut kept, "r1", at(0), Duration::from_secs(10));
         assert_eq!(Quarantine::meet(&mut kept, "r1", at(5), MINUTE), Duration::from_secs(55));
         assert_eq!(Quarantine::meet(&mut kept, "r2", at(100), Duration::from_secs(10)), MINUTE);
+    }
+
+    #[test]
+    fn a_floor_is_at_most_half_of_the_longest_lease_ahead_of_the_clock() {
+        for (floor, accepted) in [(0, 0), (100, 100), (30_000_100, 30_000_100), (30_000_101, 30_000_100), (u64::MAX, 30_000_100)]
+        {
+            assert_eq!(Quarantine::highest_floor(floor, 100, MINUTE), accepted);
+        }
     }
 }

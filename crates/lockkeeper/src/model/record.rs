@@ -75,13 +75,12 @@ pub(super) struct Hold {
 impl Hold {
     /// A new hold for this request, with the token that is due.
     pub(super) fn granted(request: &Acquire, now: Now) -> Self {
-        Self { since: now.at, expires: now.at.plus(request.lease), token: Some(now.token.max(request.floor)) }
+        Self { since: now.at, expires: now.at.plus(request.lease), token: Some(now.token) }
     }
 
-    /// The same grant given again: kept for the lease asked for now, its token lifted to a floor that has risen since.
+    /// The same grant given again, kept for the lease asked for now.
     pub(super) fn again(&mut self, request: &Acquire, now: Now) -> Attempt {
         self.keep(now.at.plus(request.lease));
-        self.token = self.token.map(|token| token.max(request.floor));
         Attempt::Granted(Grant { token: self.token, good_for: request.lease })
     }
 

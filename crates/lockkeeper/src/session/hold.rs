@@ -133,7 +133,7 @@ impl Hold {
         };
         if self.state.compare_exchange(HELD, state, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             let Grounds { name, claim, owner, .. } = &self.grounds;
-            self.core().backend.note(&Event::Lost { name, claim: *claim, owner: *owner, reason });
+            self.core().notify(&Event::Lost { name, claim: *claim, owner: *owner, reason });
             self.told.notify_waiters();
             self.leave_line();
         }
@@ -256,7 +256,7 @@ impl Hold {
         if self.state.compare_exchange(HELD, RELEASED, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             let Grounds { name, claim, owner, .. } = &self.grounds;
             let held = now.since(self.granted_at);
-            self.core().backend.note(&Event::Released { name, claim: *claim, owner: *owner, held });
+            self.core().notify(&Event::Released { name, claim: *claim, owner: *owner, held });
             self.told.notify_waiters();
         }
         self.core().registry().leave(self);

@@ -108,8 +108,7 @@ async fn renew(core: Arc<Core>, lane: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {
             // Unknown is not lost, and does not extend the deadline: try again soon.
             Err(error) => {
                 let (name, owner) = (&hold.grounds.name, hold.grounds.owner);
-                tracing::debug!(%name, %owner, %error, "renewal failed");
-                core.backend.note(&Event::RenewalFailed { name, claim: hold.grounds.claim, owner });
+                core.notify(&Event::RenewalFailed { name, claim: hold.grounds.claim, owner, error: &error });
                 (core.runtime.now().plus(runtime::jitter(lease / 40, lease / 20)), Duration::ZERO)
             }
         };
@@ -127,7 +126,7 @@ fn card(core: &Core) -> ClientCard {
     let program = std::env::current_exe().ok();
     ClientCard {
         id: core.id,
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        host: runtime::host(),
         pid: std::process::id(),
         program: program
             .as_deref()

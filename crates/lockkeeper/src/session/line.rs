@@ -189,7 +189,7 @@ impl Line {
         }
         drop(offer);
         let (name, claim) = (release.name.clone(), Claim::Mutex);
-        let request = Acquire { name, claim, owner, lease, not_after, since, beside: None, place: None, floor: 0 };
+        let request = Acquire { name, claim, owner, lease, not_after, since, beside: None, place: None };
         Some(Box::new(Handing { line: Arc::clone(self), spot: front?, from: release.owner, request, sent, delivered: false }))
     }
 }

@@ -7,6 +7,7 @@ mod hold;
 mod keeper;
 mod line;
 mod loss;
+mod observer;
 mod owner;
 mod registry;
 mod releaser;
@@ -33,7 +34,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Capabilities, Claim, Kind, LossReason, Renew, Renewed, Reply};
+use crate::backend::{Backend, Capabilities, Claim, Kind, LossReason, Observer, Renew, Renewed, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
@@ -68,6 +69,7 @@ pub(crate) struct Core {
     pub(crate) capabilities: Capabilities,
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
+    observer: Arc<dyn Observer>,
     /// The process that opened the session. A forked child shares its connections and its owners, and must not use them.
     process: u32,
     next_number: AtomicU64,
@@ -98,6 +100,20 @@ impl Session {
     /// [`ErrorKind::InvalidArgument`] if the settings do not fit the store; [`ErrorKind::Unavailable`] if the machine gives no
     /// thread for the keeper.
     pub fn new(backend: Arc<dyn Backend>, settings: Settings, runtime: Runtime) -> Result<Self> {
+        Self::observed(backend, settings, runtime, Arc::new(observer::Nobody))
+    }
+
+    /// As [`Session::new`], with somebody who is told what happens to its waits and holds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::new`].
+    pub fn observed(
+        backend: Arc<dyn Backend>,
+        settings: Settings,
+        runtime: Runtime,
+        observer: Arc<dyn Observer>,
+    ) -> Result<Self> {
         let capabilities = backend.capabilities();
         capabilities.check_lease(settings.lease)?;
         settings.check()?;
@@ -107,6 +123,7 @@ impl Session {
             capabilities,
             runtime,
             settings,
+            observer,
             process: runtime::process_id(),
             next_number: AtomicU64::new(1),
             lines: Mutex::default(),

@@ -82,7 +82,7 @@ impl Core {
         }
         let reason = LossReason::Gone;
         let Release { name, claim, owner, .. } = hold.release_request();
-        self.backend.note(&Event::Lost { name: &name, claim, owner, reason });
+        self.notify(&Event::Lost { name: &name, claim, owner, reason });
         Ok(Some(reason))
     }
 

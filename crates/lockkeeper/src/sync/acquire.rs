@@ -224,7 +224,6 @@ impl<'a> Taking<'a> {
             since: began,
             beside,
             place: (patience != Patience::Try).then_some(core.settings.place),
-            floor: 0,
         };
         Ok(Self {
             target,
@@ -332,7 +331,7 @@ impl<'a> Taking<'a> {
             },
         );
         self.done = true;
-        core.backend.note(&Event::Acquired { name, claim: *claim, owner: *owner, waited: now.since(self.began), handed_over });
+        core.notify(&Event::Acquired { name, claim: *claim, owner: *owner, waited: now.since(self.began), handed_over });
         if let Some(ticket) = self.ticket.take() {
             ticket.fill(&hold);
         }
@@ -443,7 +442,7 @@ impl Drop for Taking<'_> {
         self.stop_asking();
         let core = self.target.session.core();
         let Acquire { name, claim, owner, lease, .. } = &self.request;
-        core.backend.note(&Event::GaveUp { name, claim: *claim, waited: core.runtime.now().since(self.began) });
+        core.notify(&Event::GaveUp { name, claim: *claim, waited: core.runtime.now().since(self.began) });
         let handed = self.turn.as_ref().and_then(Turn::close);
         if let (Some(_), Some(turn)) = (handed, &self.turn) {
             turn.refuse(self.request.owner);

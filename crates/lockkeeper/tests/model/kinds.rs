@@ -51,7 +51,7 @@ fn keeps_its_kind<S: Subject>(kind: Kind, script: &[Move]) -> Verdict {
         // Also an owner that holds something here: its other claims are no less foreign.
         for who in [0, 77] {
             for claim in CLAIMS.into_iter().filter(|claim| claim.kind() != kind) {
-                let ask = Ask { who, claim, lease: 5, place: Some(5), age: 0, floor: 0 };
+                let ask = Ask { who, claim, lease: 5, place: Some(5), age: 0 };
                 refused(&Act::Acquire(ask).request(bench.at(), 0))?;
                 let release = Act::Release { who, claim, then: None };
                 ignored(&release.request(bench.at(), 0), Outcome::Release(Released { held: false, next: None, woke: None }))?;

@@ -118,7 +118,7 @@ fn the_writer_gets_its_turn<S: Subject>(leases: &[u64], events: &[(u64, Around)]
     const PLACE: u64 = 5;
     let mut bench = Bench::<S>::default();
     let start = bench.at();
-    let ask = |who, claim, lease, age, place| Act::Acquire(Ask { who, claim, lease, place, age, floor: 0 });
+    let ask = |who, claim, lease, age, place| Act::Acquire(Ask { who, claim, lease, place, age });
     let granted = |bench: &mut Bench<S>, act: Act| -> std::result::Result<bool, String> {
         let step = bench.send(&act.request(bench.at(), 0)).map_err(|error| error.to_string())?;
         Ok(matches!(step.answer, Outcome::Acquire(Attempt::Granted(_))))

@@ -41,7 +41,6 @@ pub(crate) struct Ask {
     pub(crate) place: Option<u64>,
     /// How long it has been waiting.
     pub(crate) age: u64,
-    pub(crate) floor: u64,
 }
 
 impl Ask {
@@ -55,7 +54,6 @@ impl Ask {
             since: Instant::from_nanos(at - self.age),
             beside: None,
             place: self.place.map(nanos),
-            floor: self.floor,
         }
     }
 }
@@ -123,9 +121,8 @@ fn ops_on(kind: Kind) -> BoxedStrategy<CountOp> {
 }
 
 pub(crate) fn asks(claims: BoxedStrategy<Claim>) -> impl Strategy<Value = Ask> {
-    let floor = prop_oneof![9 => Just(0_u64), 1 => 0..200_u64];
-    (0..OWNERS, claims, 1..=24_u64, option::weighted(0.7, 1..=16_u64), 0..=10_u64, floor)
-        .prop_map(|(who, claim, lease, place, age, floor)| Ask { who, claim, lease, place, age, floor })
+    (0..OWNERS, claims, 1..=24_u64, option::weighted(0.7, 1..=16_u64), 0..=10_u64)
+        .prop_map(|(who, claim, lease, place, age)| Ask { who, claim, lease, place, age })
 }
 
 /// An owner is new for each acquisition, so nobody succeeds itself: such a successor becomes a newcomer.

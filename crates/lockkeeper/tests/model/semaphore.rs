@@ -79,7 +79,7 @@ impl Account {
         let &Deed::Take { who, take, lease, wrong_size } = deed else { unreachable!("called for takes") };
         let of = self.size.unwrap_or(3) + u32::from(wrong_size);
         let refused = take == 0 || take > of || self.size.is_some_and(|size| size != of);
-        let ask = Ask { who, claim: Claim::Permits { take, of }, lease, place: None, age: 0, floor: 0 };
+        let ask = Ask { who, claim: Claim::Permits { take, of }, lease, place: None, age: 0 };
         let until = bench.at() + lease;
         let answer = match bench.send(&Act::Acquire(ask).request(bench.at(), 0)) {
             Ok(step) => step.answer,

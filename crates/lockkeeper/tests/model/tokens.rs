@@ -13,7 +13,6 @@ use super::script::{Move, Script, claims_on, script_of_claims};
 
 pub(crate) const GROWING: &str = "a new grant carries a larger token than all before it";
 const NOT_SMALLER: &str = "a repeated grant carries no smaller token";
-const FLOOR: &str = "a granted token is at least the floor";
 
 pub(crate) fn tokens_grow<S: Subject>(script: &[Move]) -> Verdict {
     let (mut bench, mut ledger) = (Bench::<S>::default(), Ledger::default());
@@ -48,7 +47,6 @@ pub(crate) fn tokens_grow<S: Subject>(script: &[Move]) -> Verdict {
         } else {
             ensure(token > largest, GROWING, || format!("{} gets {token} after {largest}", asked.owner))?;
         }
-        ensure(token >= asked.floor, FLOOR, || format!("{token} is below {}", asked.floor))?;
         largest = largest.max(token);
         last_of.push((asked.owner, claim, token));
     }

@@ -28,8 +28,7 @@ fn possible_waits(kind: Kind) -> Vec<Ask> {
         Kind::RwLock => vec![Claim::Read, Claim::Write],
         _ => vec![Claim::Permits { take: 1, of: 3 }, Claim::Permits { take: 3, of: 3 }],
     };
-    let with =
-        |claim| (0..OWNERS).flat_map(move |who| [0, 5].map(|age| Ask { who, claim, lease: 5, place: None, age, floor: 0 }));
+    let with = |claim| (0..OWNERS).flat_map(move |who| [0, 5].map(|age| Ask { who, claim, lease: 5, place: None, age }));
     claims.into_iter().flat_map(with).collect()
 }
 

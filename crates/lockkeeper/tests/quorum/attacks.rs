@@ -1,8 +1,9 @@
 //! What breaks quorums: servers that forget, servers that die, and clients that see different ones.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, LossReason, Release, Renew, Renewed};
+use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Decision, LossReason, Release, Renew, Renewed, VoteRequest, Voter};
 use lockkeeper::layer::Quorum;
 use lockkeeper::name::Name;
 use lockkeeper::owner::{ClientId, WireOwner};
@@ -12,9 +13,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::sick::{Illness, MAX_LEASE, Ward};
 
-const LEASE: Duration = Duration::from_secs(30);
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-fn ask(runtime: &Runtime, number: u64) -> Acquire {
+pub(crate) fn ask(runtime: &Runtime, number: u64) -> Acquire {
     let now = runtime.now();
     Acquire {
         name: Name::new("m").unwrap(),
@@ -25,11 +26,10 @@ fn ask(runtime: &Runtime, number: u64) -> Acquire {
         since: now,
         beside: None,
         place: None,
-        floor: 0,
     }
 }
 
-fn granted(attempt: Result<Attempt>) -> Option<u64> {
+pub(crate) fn granted(attempt: Result<Attempt>) -> Option<u64> {
     match attempt {
         Ok(Attempt::Granted(grant)) => grant.token,
         _ => None,
@@ -221,8 +221,10 @@ async fn tokens_grow_from_one_majority_to_the_next() {
         let down = [(round % 5) as usize, (round / 5 % 5) as usize];
         down.iter().for_each(|server| ward.fall_ill(*server, Illness::Dead));
         // Servers that gave out tokens of their own meanwhile.
-        let request = Acquire { floor: last + 1_000, name: Name::new("other").unwrap(), ..ask(&runtime, round) };
-        assert!(granted(ward.stores[(round * 3 % 5) as usize].acquire(request.clone()).await).is_some());
+        let request = Acquire { name: Name::new("other").unwrap(), ..ask(&runtime, round) };
+        let vote = VoteRequest { acquire: request.clone(), floor: last + 1_000, max_lease: MAX_LEASE };
+        let vote = ward.stores[(round * 3 % 5) as usize].vote(vote).await.unwrap();
+        assert!(matches!(vote.decision, Decision::Cast(Attempt::Granted(_))), "{vote:?}");
         let token = granted(quorum.acquire(ask(&runtime, 1_000 + round)).await).expect("three of five live");
         assert!(token > last, "{token} after {last}");
         last = token;
@@ -270,4 +272,38 @@ async fn a_quorum_that_cannot_be_one_is_refused() {
     let (renewed, request) = (ward.quorum().await, ask(&runtime, 1));
     let look = Renew { name: request.name, claim: Claim::Mutex, owner: request.owner, lease: None };
     assert!(matches!(renewed.renew(vec![look]).await.unwrap()[0], Ok(Renewed::Gone)));
+}
+
+/// Clients that name the servers in another order, and reach some of them slowly, mean the same store.
+#[tokio::test(start_paused = true)]
+async fn the_identity_does_not_depend_on_order_or_speed() {
+    let runtime = Runtime::simulated();
+    let ward = Ward::new(3, &runtime);
+    let mut seen = std::collections::BTreeSet::new();
+    for (order, slow) in [([0, 1, 2], 0), ([2, 0, 1], 1), ([1, 2, 0], 2)] {
+        let here = ward.elsewhere();
+        here.fall_ill(slow, Illness::Slow(Duration::from_millis(400)));
+        let server = |index: &usize| (format!("server-{index}"), Arc::new(here.server(*index)) as Arc<dyn Voter>);
+        let quorum = Quorum::new(order.iter().map(server).collect(), MAX_LEASE, runtime.clone()).unwrap();
+        seen.insert(quorum.identity().await.unwrap());
+    }
+    assert_eq!(seen.len(), 1, "{seen:?}");
+}
+
+/// One server under three names would be a majority by itself.
+#[tokio::test(start_paused = true)]
+async fn one_server_under_several_names_is_refused() {
+    let runtime = Runtime::simulated();
+    let ward = Ward::new(2, &runtime);
+    let quorum = |of: &[usize]| {
+        let server = |(at, index): (usize, &usize)| (format!("name-{at}"), Arc::new(ward.server(*index)) as Arc<dyn Voter>);
+        Quorum::new(of.iter().enumerate().map(server).collect(), MAX_LEASE, runtime.clone()).unwrap()
+    };
+    let error = quorum(&[0, 1, 0]).check_distinct().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert!(error.to_string().contains("name-0 and name-2 are the same server"), "{error}");
+    quorum(&[0, 1]).check_distinct().await.unwrap();
+    // A server that is down cannot be compared.
+    ward.fall_ill(1, Illness::Dead);
+    quorum(&[0, 1]).check_distinct().await.unwrap();
 }

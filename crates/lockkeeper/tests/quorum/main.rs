@@ -2,7 +2,9 @@
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 mod attacks;
+mod late;
 mod sick;
+mod tokens;
 mod waiting;
 
 use std::sync::Arc;

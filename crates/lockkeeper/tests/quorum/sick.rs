@@ -1,13 +1,15 @@
 //! Memory stores as servers of a quorum that fall ill on purpose.
 
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Standing, Subscription, Vote, Voter, Watch,
+    Acquire, Attempt, Backend, ClientCard, Decision, Forced, KeepVotes, Listing, Page, Release, Released, Renew, Renewed, Reply,
+    Snapshot, Standing, Subscription, Vote, VoteRequest, Voter, Watch,
 };
-use lockkeeper::layer::Quorum;
+use lockkeeper::layer::{Layer, Quorum};
 use lockkeeper::name::Name;
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::memory::MemoryStore;
@@ -27,23 +29,72 @@ pub(crate) enum Illness {
     Slow(Duration),
     /// It carries out what it is sent, and the answer is lost.
     Mute,
+    /// It carries out what it is sent after up to this long, drawn by chance, and answers after as long again.
+    Jittery(Duration),
     /// It votes though it may have forgotten: a control.
     Forgetful,
+    /// It tells its last token as its clock, so that clients learn the lead from tokens: a control.
+    ClockFromTokens,
+}
+
+/// A sort of request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sort {
+    Vote,
+    Renewal,
 }
 
 /// One server, through which clients of one side see it: two sides may see two illnesses of one store.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Sick {
     pub(crate) store: Arc<MemoryStore>,
+    /// The same store, as what the layer wraps.
+    backend: Arc<dyn Backend>,
     illness: Arc<Mutex<Illness>>,
+    /// Requests that the network will carry late, in order.
+    late: Arc<Mutex<VecDeque<(Sort, Option<Duration>)>>>,
+    /// How far its clock and its tokens are ahead of the store's, in microseconds.
+    ahead: Arc<AtomicI64>,
 }
 
 impl Sick {
+    /// If the next request of this sort is one that the network carries late: when it arrives. Its answer is lost.
+    fn arrives_late(&self, sort: Sort) -> Option<Duration> {
+        let mut late = self.late.lock().unwrap();
+        let next = late.iter().position(|(of, _)| *of == sort)?;
+        late.remove(next)?.1
+    }
+
+    /// Carries out a request of which the sender hears nothing, also if the sender has given up.
+    fn carry_out_late<T: Send + 'static>(
+        &self,
+        by: Duration,
+        request: impl FnOnce(Arc<MemoryStore>) -> Reply<'static, T>,
+    ) -> Reply<'static, T> {
+        let reply = request(Arc::clone(&self.store));
+        tokio::spawn(async move {
+            tokio::time::sleep(by).await;
+            let _ = reply.await;
+        });
+        Box::pin(std::future::pending())
+    }
+
     fn suffer<'a, T: Send + 'a>(&'a self, reply: Reply<'a, T>) -> Reply<'a, T> {
         let illness = *self.illness.lock().unwrap();
         Box::pin(async move {
             match illness {
                 Illness::None | Illness::Forgetful => reply.await,
+                Illness::Jittery(most) => {
+                    let pause = || tokio::time::sleep(Duration::from_micros(fastrand::u64(0..=most.as_micros() as u64)));
+                    pause().await;
+                    let answer = reply.await;
+                    pause().await;
+                    answer
+                }
+                Illness::ClockFromTokens => {
+                    tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2_000))).await;
+                    reply.await
+                }
                 Illness::Dead => Err(Error::new(ErrorKind::Unavailable, "it is dead")),
                 Illness::Frozen => std::future::pending().await,
                 Illness::Slow(by) => {
@@ -64,6 +115,8 @@ impl Sick {
 pub(crate) struct Ward {
     pub(crate) stores: Vec<Arc<MemoryStore>>,
     illnesses: Vec<Arc<Mutex<Illness>>>,
+    ahead: Vec<Arc<AtomicI64>>,
+    late: Vec<Arc<Mutex<VecDeque<(Sort, Option<Duration>)>>>>,
     runtime: Runtime,
 }
 
@@ -72,6 +125,8 @@ impl Ward {
         Self {
             stores: (0..servers).map(|_| Arc::new(MemoryStore::new(runtime.clone()))).collect(),
             illnesses: (0..servers).map(|_| Arc::new(Mutex::new(Illness::None))).collect(),
+            ahead: (0..servers).map(|_| Arc::default()).collect(),
+            late: (0..servers).map(|_| Arc::default()).collect(),
             runtime: runtime.clone(),
         }
     }
@@ -85,6 +140,24 @@ impl Ward {
         *self.illnesses[server].lock().unwrap() = illness;
     }
 
+    /// Of the next requests of this sort to a server, these arrive so late (`None`: in time, and answered).
+    pub(crate) fn carry_late(&self, server: usize, sort: Sort, by: impl IntoIterator<Item = Option<Duration>>) {
+        self.late[server].lock().unwrap().extend(by.into_iter().map(|by| (sort, by)));
+    }
+
+    /// Sets a server's clock.
+    pub(crate) fn set_clock_ahead(&self, server: usize, micros: i64) {
+        self.ahead[server].store(micros, Ordering::SeqCst);
+    }
+
+    /// One server, as this side sees it.
+    pub(crate) fn server(&self, index: usize) -> Sick {
+        let store = Arc::clone(&self.stores[index]);
+        let (illness, ahead) = (Arc::clone(&self.illnesses[index]), Arc::clone(&self.ahead[index]));
+        let late = Arc::clone(&self.late[index]);
+        Sick { backend: Arc::<MemoryStore>::clone(&store), store, illness, late, ahead }
+    }
+
     /// As the layer, admitted.
     pub(crate) async fn quorum(&self) -> Quorum {
         let quorum = self.newcomers(MAX_LEASE);
@@ -94,9 +167,7 @@ impl Ward {
 
     /// As the layer, not admitted.
     pub(crate) fn newcomers(&self, max_lease: Duration) -> Quorum {
-        let server = |index: usize| -> Arc<dyn Voter> {
-            Arc::new(Sick { store: Arc::clone(&self.stores[index]), illness: Arc::clone(&self.illnesses[index]) })
-        };
+        let server = |index: usize| -> Arc<dyn Voter> { Arc::new(self.server(index)) };
         let servers = (0..self.stores.len()).map(|index| (format!("server-{index}"), server(index))).collect();
         Quorum::new(servers, max_lease, self.runtime.clone()).unwrap()
     }
@@ -121,13 +192,14 @@ impl Ward {
     }
 }
 
-impl Backend for Sick {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+/// What a client of a quorum asks of its servers suffers.
+impl Layer for Sick {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.backend
     }
 
-    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        self
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self { backend: inner, ..self.clone() })
     }
 
     fn identity(&self) -> Reply<'_, String> {
@@ -138,24 +210,12 @@ impl Backend for Sick {
         self.suffer(self.store.acquire(request))
     }
 
-    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.store.atomic_groups(names)
-    }
-
-    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        self.suffer(self.store.acquire_all(requests))
-    }
-
     fn release(&self, request: Release) -> Reply<'_, Released> {
         self.suffer(self.store.release(request))
     }
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
         self.suffer(self.store.renew(requests))
-    }
-
-    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
-        self.suffer(self.store.count(request))
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
@@ -177,22 +237,44 @@ impl Backend for Sick {
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
         self.suffer(self.store.announce(card, ttl))
     }
-
-    fn note(&self, event: &Event<'_>) {
-        self.store.note(event);
-    }
 }
 
 impl Voter for Sick {
-    fn vote(&self, request: Acquire, max_lease: Duration) -> Reply<'_, Vote> {
-        if *self.illness.lock().unwrap() == Illness::Forgetful {
-            return Box::pin(async move { self.store.acquire(request).await.map(Vote::Cast) });
+    fn vote(&self, request: VoteRequest) -> Reply<'_, Vote> {
+        if let Some(by) = self.arrives_late(Sort::Vote) {
+            return self.carry_out_late(by, |store| Box::pin(async move { store.vote(request).await }));
         }
-        self.suffer(self.store.vote(request, max_lease))
+        let illness = *self.illness.lock().unwrap();
+        Box::pin(async move {
+            let ahead = self.ahead.load(Ordering::SeqCst);
+            let shifted = |time: u64, by: i64| time.saturating_add_signed(by);
+            let request = VoteRequest { floor: shifted(request.floor, -ahead), ..request };
+            let mut vote = if illness == Illness::Forgetful {
+                let attempt = self.store.acquire(request.acquire).await?;
+                Vote { decision: Decision::Cast(attempt), clock: 0 }
+            } else {
+                self.suffer(self.store.vote(request)).await?
+            };
+            vote.clock = shifted(vote.clock, ahead);
+            if let Decision::Cast(Attempt::Granted(grant)) = &mut vote.decision {
+                grant.token = grant.token.map(|token| shifted(token, ahead));
+                if illness == Illness::ClockFromTokens {
+                    vote.clock = grant.token.unwrap_or_default();
+                }
+            }
+            Ok(vote)
+        })
     }
 
-    fn keep_votes(&self, requests: Vec<Renew>, max_lease: Duration) -> Reply<'_, Vec<Result<Renewed>>> {
-        self.suffer(self.store.keep_votes(requests, max_lease))
+    fn keep_votes(&self, request: KeepVotes) -> Reply<'_, Vec<Result<Renewed>>> {
+        if let Some(by) = self.arrives_late(Sort::Renewal) {
+            return self.carry_out_late(by, |store| Box::pin(async move { store.keep_votes(request).await }));
+        }
+        self.suffer(self.store.keep_votes(request))
+    }
+
+    fn server_id(&self) -> Reply<'_, String> {
+        self.suffer(self.store.server_id())
     }
 
     fn standing(&self, max_lease: Duration) -> Reply<'_, Standing> {

@@ -38,7 +38,6 @@ fn acquire(text: &str) -> Acquire {
         since: now,
         beside: None,
         place: None,
-        floor: 0,
     }
 }
 

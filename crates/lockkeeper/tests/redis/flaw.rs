@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Grant, Listing,
-    Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Acquire, Attempt, Backend, Grant, Notifier, Release, Released, Renew, Renewed, Reply, Subscription, Watch,
 };
-use lockkeeper::name::Name;
+use lockkeeper::layer::Layer;
 use lockkeeper::owner::WireOwner;
 use lockkeeper::runtime::Instant;
 
@@ -92,35 +90,17 @@ impl Drop for Ending {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Flawed {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+impl Layer for Flawed {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.store
     }
 
-    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        let store = Arc::clone(&self.store).keeper_connection();
-        Arc::new(Self { store, flaw: self.flaw, url: self.url.clone(), asked: Arc::clone(&self.asked) })
-    }
-
-    fn identity(&self) -> Reply<'_, String> {
-        self.store.identity()
-    }
-
-    fn liveness(&self) -> Result<Option<OwnedFd>> {
-        self.store.liveness()
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self { store: inner, flaw: self.flaw, url: self.url.clone(), asked: Arc::clone(&self.asked) })
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         Box::pin(self.acquire_wrongly(request))
-    }
-
-    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.store.atomic_groups(names)
-    }
-
-    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        self.store.acquire_all(requests)
     }
 
     fn release(&self, mut request: Release) -> Reply<'_, Released> {
@@ -145,10 +125,6 @@ impl Backend for Flawed {
         })
     }
 
-    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
-        self.store.count(request)
-    }
-
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         Box::pin(async move {
             let subscription = self.store.watch(watch).await?;
@@ -163,26 +139,6 @@ impl Backend for Flawed {
             });
             Ok(Subscription::new(&notifier, Ending(passing_on)))
         })
-    }
-
-    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        self.store.inspect(name)
-    }
-
-    fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        self.store.list(listing)
-    }
-
-    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        self.store.force_release(name)
-    }
-
-    fn announce(&self, card: ClientCard, ttl: std::time::Duration) -> Reply<'_, ()> {
-        self.store.announce(card, ttl)
-    }
-
-    fn note(&self, event: &Event<'_>) {
-        self.store.note(event);
     }
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Where Redis differs on purpose, which this takes into account:
 //!
-//! * Tokens have other values. A new grant's is larger than all before and at least its floor; a repeated grant's may have grown.
+//! * Tokens have other values. A new grant's is larger than all before; a repeated grant's may have grown.
 //! * Permits' owners are seen as the ids of their permits.
 //! * The dead in a fair queue leave it when they come to its head. Until then they count in `ahead`, but are not shown.
 //! * A hash has one lease: a writer is kept for as long as a reader beside it. Steps that give such a reader the longer lease are left out.
@@ -131,7 +131,7 @@ fn a_mark_that_ended_does_not_make_a_mutex_a_read_write_lock() {
     let ask = |kind, n, claim, place: u64| {
         let lasting = |seconds| Duration::from_millis(1_000 * seconds + 500);
         let (who, place) = (owner(kind, n), Some(lasting(place)));
-        Act::Acquire(Ask { who, claim, lease: lasting(9), limit: Limit::Never, age: 0, beside: None, place, floor: None })
+        Act::Acquire(Ask { who, claim, lease: lasting(9), limit: Limit::Never, age: 0, beside: None, place })
     };
     let leave = |n, claim| Act::Release { who: owner(Kind::RwLock, n), claim, then: None };
     let history = [

@@ -254,3 +254,66 @@ async fn new_servers_are_admitted_on_purpose_only() {
     let error = stranger.mutex("m").try_lock().await.unwrap_err();
     assert!(error.to_string().contains("quarantine") && error.to_string().contains("admit=new"), "{error}");
 }
+
+/// One server cannot be a majority by itself, under whatever names and databases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_server_under_three_names_is_refused() {
+    let Some(servers) = own("one server, three names") else { return };
+    let port = servers[0].url(0).rsplit_once(':').map(|(_, rest)| rest.split('/').next().unwrap().to_owned()).unwrap();
+    for names in [
+        format!("redlock:redis://127.0.0.1:{port},redis://localhost:{port},redis://127.0.0.1:{port}/1,admit=new"),
+        format!("redlock:{},{},redis://127.0.0.1:{port}/2,admit=new", servers[0].url(0), servers[1].url(0)),
+    ] {
+        let error = Client::connect(&names).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.to_string().contains("are the same server"), "{error}");
+    }
+}
+
+/// The server's clock in microseconds.
+fn clock(server: &Server) -> u64 {
+    let mut eyes = redis::Client::open(server.url(0)).unwrap().get_connection().unwrap();
+    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(&mut eyes).unwrap();
+    seconds * 1_000_000 + micros
+}
+
+/// P2: tokens follow the servers' clocks under load, and grow after all servers were flushed and their quarantine is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_stay_close_to_the_clocks_and_grow_after_a_flush() {
+    let Some(mut servers) = own("tokens") else { return };
+    servers.truncate(3);
+    let url = url(&servers, ",max-lease=4s");
+    let mut tasks = Vec::new();
+    for number in 0..2 {
+        let client = client(&format!("{url},admit=new")).await;
+        for task in 0..8 {
+            let mutex = client.mutex(format!("own-{number}-{task}"));
+            tasks.push(tokio::spawn(async move {
+                let mut last = 0;
+                for _ in 0..200 {
+                    let guard = mutex.lock().await.unwrap();
+                    let token = guard.token().number();
+                    assert!(token > last, "{token} after {last}");
+                    last = token;
+                    guard.release().await.unwrap();
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let client = client(&url).await;
+    let before = client.mutex("m").lock().await.unwrap();
+    let (token, clock) = (before.token().number(), clock(&servers[0]));
+    println!("3,200 grants: the next token is {} µs from the clock", token as i64 - clock as i64);
+    assert!(token < clock + 1_000_000, "{} µs ahead", token - clock);
+    before.release().await.unwrap();
+    for server in &servers {
+        let mut eyes = redis::Client::open(server.url(0)).unwrap().get_connection().unwrap();
+        redis::cmd("FLUSHALL").exec(&mut eyes).unwrap();
+    }
+    let after = client.mutex("m").lock().wait(Duration::from_secs(20)).await.unwrap();
+    assert!(after.token().number() > token, "{} after {token}", after.token().number());
+    after.release().await.unwrap();
+}

@@ -289,7 +289,6 @@ async fn requests_that_gather_keep_their_own_latest_times() {
         since: now,
         beside: None,
         place: None,
-        floor: 0,
     });
     // The clock of the server is known to a moment only.
     tokio::time::sleep(Duration::from_millis(100)).await;

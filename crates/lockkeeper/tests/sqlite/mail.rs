@@ -37,7 +37,6 @@ impl Holder {
             since: runtime.now(),
             beside: None,
             place: None,
-            floor: 0,
         };
         matches!(store.acquire(asked).await.unwrap(), Attempt::Granted(_)).then_some(Self { store, owner, name })
     }

@@ -1,15 +1,14 @@
 //! A part of a store: all names under a prefix. For cases that share a store without databases.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Count, CountOutcome, Forced, Listing, Page, Release, Released, Renew, Renewed, Reply,
+    Snapshot, Subscription, Watch,
 };
+use lockkeeper::layer::Layer;
 use lockkeeper::name::Name;
 
 pub(crate) struct Scoped {
@@ -36,22 +35,13 @@ impl Scoped {
     }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Scoped {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+impl Layer for Scoped {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.store
     }
 
-    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::new(Self { store: Arc::clone(&self.store).keeper_connection(), prefix: self.prefix.clone() })
-    }
-
-    fn identity(&self) -> Reply<'_, String> {
-        self.store.identity()
-    }
-
-    fn liveness(&self) -> Result<Option<OwnedFd>> {
-        self.store.liveness()
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self { store: inner, prefix: self.prefix.clone() })
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
@@ -100,14 +90,6 @@ impl Backend for Scoped {
 
     fn force_release(&self, name: Name) -> Reply<'_, Forced> {
         self.store.force_release(self.inside(&name))
-    }
-
-    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
-        self.store.announce(card, ttl)
-    }
-
-    fn note(&self, event: &Event<'_>) {
-        self.store.note(event);
     }
 }
 

@@ -11,6 +11,7 @@ mod redisson;
 mod tree;
 
 use std::fs;
+#[cfg(unix)]
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -40,7 +41,7 @@ fn read(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> std::resul
     }
     let table = Value::of_toml(&text)?;
     // Theirs is a team's file with a team's rules; ours is private, like a key.
-    if table.holds_password() && meta.permissions().mode() & 0o077 != 0 {
+    if table.holds_password() && others_can_read(&meta) {
         let file = file.display();
         return Err(format!("holds a password and others can read it; chmod 600 {file}, or write password = \"${{VARIABLE}}\""));
     }
@@ -56,6 +57,17 @@ fn read(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> std::resul
             filled.and_then(redisson::url).map_err(|why| format!("{}: {why}", other.display()))
         }
     }
+}
+
+#[cfg(unix)]
+fn others_can_read(file: &fs::Metadata) -> bool {
+    file.permissions().mode() & 0o077 != 0
+}
+
+/// Off Unix a file has no permission bits to check.
+#[cfg(not(unix))]
+fn others_can_read(_file: &fs::Metadata) -> bool {
+    false
 }
 
 #[cfg(test)]

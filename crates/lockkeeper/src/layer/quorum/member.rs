@@ -1,4 +1,4 @@
-//! One server of a quorum: what is known of it here, and how it is asked without waiting for it longer than it is worth.
+//! One server of a quorum: whether it answers, and how it is asked without waiting too long for it.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -14,38 +14,38 @@ use crate::owner::WireOwner;
 use crate::retry::Trouble;
 use crate::runtime::{self, BoxFuture, Instant, Runtime};
 
-/// A server that has not answered for this long, though asked, is asked only this often until it does.
+/// A server that was asked and has not answered for this long is asked only this often until it does.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// A server to which so many requests are under way is silent sooner: what nobody answers must not pile up.
+/// A server with this many unanswered requests counts as silent sooner: unanswered requests must not pile up.
 const MANY: usize = 64;
 
-/// So soon.
+/// How much sooner.
 const SILENCE_OF_MANY: Duration = Duration::from_millis(50);
 
-/// How long one request in the background may take.
+/// How long one request to withdraw a vote may take.
 const TRY: Duration = Duration::from_secs(3);
 
-/// One vote: whose, and on what.
-pub(super) type Ballot = (Name, WireOwner);
+/// Which vote: for which owner, of which mutex.
+pub(super) type VoteKey = (Name, WireOwner);
 
-/// What all lanes know of one server.
+/// What all connections know of one server.
 #[derive(Debug)]
 pub(super) struct Member {
-    /// As people know it.
+    /// Its URL, for errors.
     pub(super) label: String,
     pulse: Mutex<Pulse>,
-    /// Votes whose requests are under way, or being withdrawn. A new request for one of them could be undone by the withdrawal.
-    unsettled: Mutex<HashSet<Ballot>>,
+    /// Votes that are being asked for or withdrawn. A new request for one of them could be undone by the withdrawal.
+    unsettled: Mutex<HashSet<VoteKey>>,
 }
 
 /// Whether a server answers.
 #[derive(Debug, Default)]
 struct Pulse {
     waiting: usize,
-    /// Since when nothing was heard, while something was awaited.
+    /// Since when it has not answered, while a request was unanswered.
     quiet_since: Instant,
-    /// The last request that was given up got no answer.
+    /// The last request that timed out got no answer.
     silent: bool,
     probed: Instant,
 }
@@ -55,7 +55,7 @@ impl Member {
         Arc::new(Self { label, pulse: Mutex::default(), unsettled: Mutex::default() })
     }
 
-    /// Whether to ask it: not while it is silent, except now and then.
+    /// Whether to ask it: not while it is silent, except for a probe now and then.
     pub(super) fn is_worth_asking(&self, now: Instant) -> bool {
         let mut pulse = locked(&self.pulse);
         let patience = if pulse.waiting >= MANY { SILENCE_OF_MANY } else { SILENCE };
@@ -68,9 +68,9 @@ impl Member {
     }
 
     /// Marks a vote as unsettled; `None` if it is already.
-    pub(super) fn unsettle(self: &Arc<Self>, ballot: &Ballot) -> Option<Unsettled> {
-        let new = locked(&self.unsettled).insert(ballot.clone());
-        new.then(|| Unsettled { member: Arc::clone(self), ballot: ballot.clone() })
+    pub(super) fn unsettle(self: &Arc<Self>, key: &VoteKey) -> Option<Unsettled> {
+        let new = locked(&self.unsettled).insert(key.clone());
+        new.then(|| Unsettled { member: Arc::clone(self), key: key.clone() })
     }
 
     /// Asks, and waits for the answer for as long as `limit`.
@@ -94,7 +94,7 @@ impl Member {
     }
 }
 
-/// A question under way; ends also when it is dropped.
+/// A request under way. Also ends when it is dropped.
 struct Asked<'a> {
     member: &'a Member,
     runtime: &'a Runtime,
@@ -125,49 +125,49 @@ impl Drop for Asked<'_> {
 /// A vote that is being asked for or withdrawn, until dropped.
 pub(super) struct Unsettled {
     member: Arc<Member>,
-    ballot: Ballot,
+    key: VoteKey,
 }
 
 impl Drop for Unsettled {
     fn drop(&mut self) {
-        locked(&self.member.unsettled).remove(&self.ballot);
+        locked(&self.member.unsettled).remove(&self.key);
     }
 }
 
-/// A server and one way to it.
+/// A server and one connection to it.
 #[derive(Clone, Debug)]
-pub(super) struct Seat {
+pub(super) struct Connection {
     pub(super) index: usize,
     pub(super) member: Arc<Member>,
     pub(super) voter: Arc<dyn Voter>,
     pub(super) runtime: Runtime,
 }
 
-/// What a server answered: which one, and what.
+/// Which server answered, and what.
 pub(super) type Answer<T> = (usize, Result<T>);
 
-impl Seat {
-    /// Asks beside the caller; the answer goes to `answers`.
+impl Connection {
+    /// Asks in a task of its own; the answer goes to `answers`.
     pub(super) fn ask<T: Send + 'static>(
         &self,
         limit: Duration,
         answers: &mpsc::UnboundedSender<Answer<T>>,
         question: impl FnOnce(Arc<dyn Voter>) -> BoxFuture<'static, Result<T>>,
     ) {
-        let (seat, answers, question) = (self.clone(), answers.clone(), question(Arc::clone(&self.voter)));
+        let (server, answers, question) = (self.clone(), answers.clone(), question(Arc::clone(&self.voter)));
         runtime::spawn(async move {
-            let answer = seat.member.ask(&seat.runtime, limit, question).await;
-            // Whoever asked may have heard enough.
-            let _ = answers.send((seat.index, answer));
+            let answer = server.member.ask(&server.runtime, limit, question).await;
+            // The caller may have stopped listening.
+            let _ = answers.send((server.index, answer));
         });
     }
 
-    /// Takes a vote back, for as long as it takes or the vote lasts. Tells what came of it first, or the first trouble, to `told`.
-    pub(super) async fn withdraw(&self, ballot: Ballot, lasts: Duration, told: Option<mpsc::UnboundedSender<Answer<Released>>>) {
+    /// Withdraws a vote. Retries until it succeeds or the vote has ended by itself. Sends the first answer, or the first error, to `told`.
+    pub(super) async fn withdraw(&self, key: VoteKey, lasts: Duration, told: Option<mpsc::UnboundedSender<Answer<Released>>>) {
         let mut told = told;
         let mut trouble = Trouble::new(lasts);
         loop {
-            let (name, owner) = ballot.clone();
+            let (name, owner) = key.clone();
             let voter = Arc::clone(&self.voter);
             let request = Release { name, claim: Claim::Mutex, owner, then: None, settle: false };
             let question = async move { voter.release(request).await };
@@ -188,7 +188,7 @@ impl Seat {
     }
 }
 
-/// Nothing here panics while it holds a lock.
+/// Nothing in this module panics while it holds a lock.
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,63 +1,66 @@
 //! One mutex on a majority of independent servers (RedLock): a backend over several backends, so that the wait loop, the keeper and the
 //! guards are the same as everywhere.
 //!
-//! All servers are asked at once. A majority of votes is a grant, as soon as it is there; a slow server never delays it. Without a majority
-//! every vote is withdrawn before the caller may ask again, and those that are still open are followed up in the background. What decides
-//! is in `tally.rs`, pure. A server that may have forgotten votes gives none: see [`Voter`]. `docs/redlock.md` says what is promised.
+//! All servers are asked at once. The lock is granted as soon as a majority has voted for it; a slow server does not delay it. Without a
+//! majority every vote is withdrawn before the caller may ask again, and unanswered requests are followed up in the background. `votes.rs`
+//! decides, with pure functions. A server that may have forgotten votes gives none: see [`Voter`]. `docs/redlock.md` says what is promised.
 
-mod back;
+mod acquire;
+mod ask;
+mod clocks;
+mod inspect;
 mod member;
-mod people;
+mod release;
+mod renew;
 mod subscriptions;
-mod take;
-mod tally;
+mod votes;
 
+use std::any::Any;
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Kind, Listing, Liveness,
-    Page, Release, Released, Renew, Renewed, Reply, Snapshot, Standing, Subscription, Voter, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, Kind, Listing, Liveness, Page,
+    Release, Released, Renew, Renewed, Reply, Snapshot, Standing, Subscription, Voter, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::{Instant, Runtime};
-use member::{Ballot, Member, Seat, locked};
-use tally::majority;
+use clocks::Clocks;
+use member::{Connection, Member, VoteKey, locked};
+use votes::majority;
 
-/// How long the servers may take to say whether they vote, when a quorum is put together.
-const GREETING: Duration = Duration::from_secs(5);
+/// How long the servers may take to say whether they vote, when a client connects.
+const CONNECTING: Duration = Duration::from_secs(5);
 
 /// One mutex on a majority of servers.
 #[derive(Debug)]
 pub struct Quorum {
-    seats: Vec<Seat>,
+    servers: Vec<Connection>,
     shared: Arc<Shared>,
 }
 
-/// What the lanes share.
+/// What the connections share.
 #[derive(Debug)]
 struct Shared {
     runtime: Runtime,
     max_lease: Duration,
     capabilities: Capabilities,
-    holds: Mutex<HashMap<Ballot, Hold>>,
-    /// The largest token that was met less our wall clock, in µs: servers' clocks are ahead of ours by about this.
-    lead: AtomicI64,
-    /// How long the last grant took, in µs.
+    holds: Mutex<HashMap<VoteKey, Hold>>,
+    clocks: Clocks,
+    /// How long the last grant took, in microseconds.
     round: AtomicU64,
 }
 
-/// What is held, as far as is known here.
+/// A hold, as far as is known here.
 #[derive(Clone, Copy, Debug)]
 struct Hold {
-    /// Until then nobody else can have had a majority.
+    /// Until then no other owner can have a majority.
     deadline: Instant,
     lease: Duration,
-    /// Who may have a vote of ours: one bit per server.
+    /// Which servers may have a vote of ours: one bit per server.
     asked: u64,
 }
 
@@ -100,23 +103,42 @@ impl Quorum {
             .with_refuses_late()
             .with_leases(min_lease, max_lease)
             .with_longest_name(longest_name);
-        let seats = servers.into_iter().enumerate().map(|(index, (label, voter))| Seat {
+        let clocks = Clocks::new(servers.len(), max_lease);
+        let servers = servers.into_iter().enumerate().map(|(index, (label, voter))| Connection {
             index,
             member: Member::new(label),
             voter,
             runtime: runtime.clone(),
         });
         Ok(Self {
-            seats: seats.collect(),
+            servers: servers.collect(),
             shared: Arc::new(Shared {
                 runtime,
                 max_lease,
                 capabilities,
                 holds: Mutex::default(),
-                lead: AtomicI64::new(0),
+                clocks,
                 round: AtomicU64::new(0),
             }),
         })
+    }
+
+    /// Checks that the servers are different ones. A server that does not answer is not checked.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if two names lead to the same server: its vote would count twice.
+    pub async fn check_distinct(&self) -> Result<()> {
+        let ids = self.every_answer(CONNECTING, |voter| Box::pin(async move { voter.server_id().await })).await;
+        for (at, id) in ids.iter().enumerate() {
+            let Ok(id) = id else { continue };
+            if let Some(other) = ids[..at].iter().position(|other| other.as_ref().is_ok_and(|other| other == id)) {
+                let label = |index: usize| &self.servers[index].member.label;
+                let message = format!("{} and {} are the same server; its vote would count twice", label(other), label(at));
+                return Err(Error::new(ErrorKind::Config, message));
+            }
+        }
+        Ok(())
     }
 
     /// Lets the servers of a first deployment vote at once. Does nothing if one of them has ever voted: then those that know of nothing
@@ -127,38 +149,46 @@ impl Quorum {
     /// [`ErrorKind::Unavailable`] if no majority answers.
     pub async fn admit_new(&self) -> Result<()> {
         let max_lease = self.shared.max_lease;
-        let standings = self.all_answers(GREETING, |voter| Box::pin(async move { voter.standing(max_lease).await })).await;
+        let standings = self.all_answers(CONNECTING, |voter| Box::pin(async move { voter.standing(max_lease).await })).await;
         let known = standings.iter().flatten().filter(|standing| **standing != Standing::Unknown).count();
         let answered = standings.iter().filter(|standing| standing.is_ok()).count();
-        if answered < majority(self.seats.len()) {
-            return Err(self.without_majority("told whether they may vote", &standings));
+        if answered < majority(self.servers.len()) {
+            return Err(self.without_majority("said whether they may vote", &standings));
         }
         if known == 0 {
-            let admitted = self.all_answers(GREETING, |voter| Box::pin(async move { voter.admit(max_lease).await })).await;
-            if admitted.iter().filter(|admitted| admitted.is_ok()).count() < majority(self.seats.len()) {
+            let admitted = self.all_answers(CONNECTING, |voter| Box::pin(async move { voter.admit(max_lease).await })).await;
+            if admitted.iter().filter(|admitted| admitted.is_ok()).count() < majority(self.servers.len()) {
                 return Err(self.without_majority("were admitted", &admitted));
             }
         }
         Ok(())
     }
 
-    fn forget(&self, ballot: &Ballot) -> Option<Hold> {
-        locked(&self.shared.holds).remove(ballot)
+    fn forget(&self, key: &VoteKey) -> Option<Hold> {
+        locked(&self.shared.holds).remove(key)
+    }
+
+    fn lease_too_long(&self, lease: Duration) -> Error {
+        let longest = self.shared.max_lease;
+        Error::new(
+            ErrorKind::InvalidArgument,
+            format!("a lease of {lease:?} is longer than the servers' quarantine of {longest:?}; ask for less, or set max-lease"),
+        )
     }
 
     /// The error that names each server and its reason.
     fn without_majority<T>(&self, what: &str, answers: &[Result<T>]) -> Error {
         let well = answers.iter().filter(|answer| answer.is_ok()).count();
         let reasons =
-            answers.iter().zip(&self.seats).filter_map(|(answer, seat)| Some((seat, answer.as_ref().err()?.to_string())));
-        let kind = tally::failure(answers.iter().filter_map(|answer| answer.as_ref().err().map(Error::kind)));
+            answers.iter().zip(&self.servers).filter_map(|(answer, server)| Some((server, answer.as_ref().err()?.to_string())));
+        let kind = votes::failure(answers.iter().filter_map(|answer| answer.as_ref().err().map(Error::kind)));
         Error::new(kind, self.explained(what, well, reasons))
     }
 
-    fn explained<'a>(&self, what: &str, well: usize, reasons: impl Iterator<Item = (&'a Seat, String)>) -> String {
-        let mut message = format!("no majority: {well} of {} servers {what}", self.seats.len());
-        for (seat, reason) in reasons {
-            message.push_str(&format!("; {}: {reason}", seat.member.label));
+    fn explained<'a>(&self, what: &str, well: usize, reasons: impl Iterator<Item = (&'a Connection, String)>) -> String {
+        let mut message = format!("no majority: {well} of {} servers {what}", self.servers.len());
+        for (server, reason) in reasons {
+            message.push_str(&format!("; {}: {reason}", server.member.label));
         }
         message
     }
@@ -171,19 +201,19 @@ impl Backend for Quorum {
     }
 
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        let second = |seat: &Seat| Seat { voter: Arc::clone(&seat.voter).second(), ..seat.clone() };
-        Arc::new(Self { seats: self.seats.iter().map(second).collect(), shared: Arc::clone(&self.shared) })
+        let second = |server: &Connection| Connection { voter: Arc::clone(&server.voter).second(), ..server.clone() };
+        Arc::new(Self { servers: self.servers.iter().map(second).collect(), shared: Arc::clone(&self.shared) })
     }
 
     fn identity(&self) -> Reply<'_, String> {
-        Box::pin(self.first_identity())
+        Box::pin(self.smallest_identity())
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
-        Box::pin(self.take(request))
+        Box::pin(self.acquire_by_majority(request))
     }
 
-    /// None of them, as [`Capabilities::acquire_all`] says: each by itself.
+    /// Each name by itself, as [`Capabilities::acquire_all`] says.
     fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
         (0..names.len()).map(|place| vec![place]).collect()
     }
@@ -193,11 +223,11 @@ impl Backend for Quorum {
     }
 
     fn release(&self, request: Release) -> Reply<'_, Released> {
-        Box::pin(self.give_back(request))
+        Box::pin(self.release_by_majority(request))
     }
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
-        Box::pin(self.keep(requests))
+        Box::pin(self.renew_by_majority(requests))
     }
 
     fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
@@ -205,30 +235,27 @@ impl Backend for Quorum {
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
-        Box::pin(self.listen(watch))
+        Box::pin(self.watch_majority(watch))
     }
 
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        Box::pin(self.look(name))
+        Box::pin(self.inspect_by_majority(name))
     }
 
     fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        Box::pin(self.page(listing))
+        Box::pin(self.list_by_majority(listing))
     }
 
     fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        Box::pin(self.force(name))
+        Box::pin(self.force_release_by_majority(name))
     }
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
-        Box::pin(self.introduce(card, ttl))
+        Box::pin(self.announce_to_majority(card, ttl))
     }
 
-    /// No one server's knowledge of a death frees a lock.
-    fn liveness(&self) -> Result<Option<OwnedFd>> {
-        Ok(None)
+    /// What one server offers beyond the contract holds for its vote only.
+    fn extension(&self) -> Option<&(dyn Any + Send + Sync)> {
+        None
     }
-
-    /// What happens to a hold happens once, not once per server.
-    fn note(&self, _event: &Event<'_>) {}
 }

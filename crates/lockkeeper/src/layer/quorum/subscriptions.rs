@@ -1,7 +1,7 @@
 //! Waiting by push: the subscriptions of all servers as one.
 //!
-//! A release rings at every server that had a vote. A rival that got some votes and withdraws them rings too, but at few: so our subscription
-//! rings when a majority has notified at about the same time, or rivals would wake each other without end.
+//! A release notifies at every server that had a vote. A rival that got some votes and withdraws them notifies too, but at few servers. So our
+//! subscription is notified when a majority has notified at about the same time; otherwise rivals would wake each other without end.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -13,31 +13,31 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Quorum;
 use super::member::{Answer, locked};
-use super::tally::majority;
+use super::votes::majority;
 use crate::backend::{Notifier, Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant, Runtime};
 
-/// Rings that belong together are not further apart.
+/// Notifications of one release are not further apart.
 const TOGETHER: Duration = Duration::from_millis(100);
 
-/// How long a server may take to listen.
+/// How long a server may take to subscribe.
 const LISTENING: Duration = Duration::from_secs(3);
 
 impl Quorum {
-    pub(super) async fn listen(&self, watch: Watch) -> Result<Subscription> {
+    pub(super) async fn watch_majority(&self, watch: Watch) -> Result<Subscription> {
         let (answers, mut answered) = mpsc::unbounded_channel();
-        for seat in &self.seats {
+        for server in &self.servers {
             let watch = watch.clone();
-            seat.ask(LISTENING, &answers, |voter| Box::pin(async move { voter.watch(watch).await }));
+            server.ask(LISTENING, &answers, |voter| Box::pin(async move { voter.watch(watch).await }));
         }
         drop(answers);
-        let mut subscriptions: Vec<Option<Arc<Subscription>>> = self.seats.iter().map(|_| None).collect();
+        let mut subscriptions: Vec<Option<Arc<Subscription>>> = self.servers.iter().map(|_| None).collect();
         let mut why: Vec<Result<()>> =
-            self.seats.iter().map(|_| Err(Error::new(ErrorKind::Unavailable, "did not answer in time"))).collect();
+            self.servers.iter().map(|_| Err(Error::new(ErrorKind::Unavailable, "did not answer in time"))).collect();
         while subscriptions.iter().flatten().count() < majority(subscriptions.len()) {
             let Some((index, answer)) = answered.recv().await else {
-                return Err(self.without_majority("listen", &why));
+                return Err(self.without_majority("subscribed", &why));
             };
             match answer {
                 Ok(subscription) => {
@@ -49,13 +49,13 @@ impl Quorum {
         }
         let notifier = Notifier::default();
         let (listening, over) = oneshot::channel::<()>();
-        runtime::spawn(ring_together(self.shared.runtime.clone(), subscriptions, answered, notifier.clone(), over));
+        runtime::spawn(notify_by_majority(self.shared.runtime.clone(), subscriptions, answered, notifier.clone(), over));
         Ok(Subscription::new(&notifier, std::sync::Mutex::new(listening)))
     }
 }
 
-/// Rings when a majority has notified; takes up the subscriptions of servers that come late; ends when nobody listens.
-async fn ring_together(
+/// Notifies when a majority has notified. Adds the subscriptions of servers that answer late. Ends when the subscription is dropped.
+async fn notify_by_majority(
     runtime: Runtime,
     mut subscriptions: Vec<Option<Arc<Subscription>>>,
     mut late: mpsc::UnboundedReceiver<Answer<Subscription>>,

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Kind, Listing, Page,
-    Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, Kind, Listing, Page, Release,
+    Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::Result;
 use crate::name::Name;
@@ -35,6 +35,11 @@ impl MemoryStore {
     /// Forgets everything, as a server does that restarts empty; tokens still grow.
     pub fn forget(&self) {
         self.state().forget();
+    }
+
+    /// Forgets everything and the last token, as a server does that is flushed.
+    pub fn flush(&self) {
+        self.state().flush();
     }
 
     /// Begins a new run with all that it has, as a server does that restarts from a file.
@@ -141,6 +146,4 @@ impl Backend for MemoryStore {
             Ok(())
         })
     }
-
-    fn note(&self, _event: &Event<'_>) {}
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Claim, ClientCard, Count, CountOutcome, Forced, Holder, Listing, Notifier, Page, Release,
-    Released, Renew, Renewed, Snapshot, Standing, Subscription, Vote, Watch,
+    Acquire, Attempt, AttemptAll, Claim, ClientCard, Count, CountOutcome, Decision, Forced, Holder, Listing, Notifier, Page,
+    Release, Released, Renew, Renewed, Snapshot, Standing, Subscription, Vote, VoteRequest, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Now, Quarantine, Record, Wake};
@@ -57,7 +57,16 @@ impl State {
         at: Instant,
         step: impl FnOnce(&mut Record, Now) -> Result<(T, Wake)>,
     ) -> Result<(T, u32)> {
-        let now = Now { at, token: self.next_token(at) };
+        self.step_with(name, Now { at, token: self.next_token(at) }, step)
+    }
+
+    fn step_with<T>(
+        &mut self,
+        name: &Name,
+        now: Now,
+        step: impl FnOnce(&mut Record, Now) -> Result<(T, Wake)>,
+    ) -> Result<(T, u32)> {
+        let at = now.at;
         let answer = match self.records.entry(name.clone()) {
             Entry::Occupied(mut found) => {
                 let answer = step(found.get_mut(), now);
@@ -94,9 +103,13 @@ impl State {
     /// Larger than all given out, here or in an earlier life of the program: the wall clock, as it stood when the store was made and
     /// moved on by the boot clock, is the floor.
     fn next_token(&self, at: Instant) -> u64 {
+        self.clock(at).max(self.token + 1)
+    }
+
+    /// The store's clock, in microseconds since 1970.
+    fn clock(&self, at: Instant) -> u64 {
         let (wall, made) = self.origin;
-        let floor = wall + u64::try_from(at.since(made).as_micros()).unwrap_or(0);
-        floor.max(self.token + 1)
+        wall + u64::try_from(at.since(made).as_micros()).unwrap_or(0)
     }
 
     /// A grant's token is the last one from now on.
@@ -214,39 +227,64 @@ impl State {
         self.quarantine = None;
     }
 
+    pub(super) fn flush(&mut self) {
+        self.forget();
+        self.token = 0;
+    }
+
     pub(super) fn restart(&mut self) {
         self.run += 1;
     }
 
-    pub(super) fn vote(&mut self, request: &Acquire, at: Instant, max_lease: Duration) -> Result<Vote> {
-        if at > request.not_after {
-            return Ok(Vote::Cast(Attempt::Late));
+    pub(super) fn vote(&mut self, request: &VoteRequest, at: Instant) -> Result<Vote> {
+        let decision = self.decide(request, at)?;
+        Ok(Vote { decision, clock: self.clock(at) })
+    }
+
+    fn decide(&mut self, request: &VoteRequest, at: Instant) -> Result<Decision> {
+        let VoteRequest { acquire, floor, max_lease } = request;
+        if at > acquire.not_after {
+            return Ok(Decision::Cast(Attempt::Late));
         }
-        let left = Quarantine::meet(&mut self.quarantine, &self.run.to_string(), at, max_lease);
-        if !left.is_zero() && !self.has(&request.name, request.owner, at) {
-            return Ok(Vote::Quarantined(left));
+        let left = Quarantine::meet(&mut self.quarantine, &self.run.to_string(), at, *max_lease);
+        let repeated = self.has(&acquire.name, acquire.owner, at);
+        if !left.is_zero() && !repeated {
+            return Ok(Decision::Quarantined(left));
         }
-        self.acquire(request, at).map(Vote::Cast)
+        // A repeated request carries a token that another server of the quorum gave out.
+        let given_out = if repeated { self.token } else { 0 };
+        let floor = Quarantine::highest_floor(*floor, self.clock(at).max(given_out), *max_lease);
+        let now = Now { at, token: self.next_token(at).max(floor) };
+        let (mut attempt, _) =
+            self.step_with(&acquire.name, now, |record, now| record.acquire(acquire, now).map(|step| (step.answer, step.wake)))?;
+        if let Attempt::Granted(grant) = &mut attempt {
+            // The same grant again keeps its token, unless the floor has risen since.
+            grant.token = grant.token.max(Some(floor));
+        }
+        self.spend(&attempt);
+        Ok(Decision::Cast(attempt))
     }
 
     fn has(&mut self, name: &Name, owner: WireOwner, at: Instant) -> bool {
         self.renew(&Renew { name: name.clone(), claim: Claim::Mutex, owner, lease: None }, at).is_kept()
     }
 
-    pub(super) fn keep_vote(&mut self, request: &Renew, at: Instant, max_lease: Duration) -> Result<Renewed> {
+    pub(super) fn keep_vote(&mut self, request: &Renew, at: Instant, not_after: Instant, max_lease: Duration) -> Result<Renewed> {
         let left = Quarantine::meet(&mut self.quarantine, &self.run.to_string(), at, max_lease);
         let kept = self.renew(request, at);
         let (Renewed::Gone, Some(lease), false) = (kept, request.lease, left.is_zero()) else { return Ok(kept) };
+        if at > not_after {
+            return Err(Quarantine::late_renewal());
+        }
         let again = Acquire {
             name: request.name.clone(),
             claim: request.claim,
             owner: request.owner,
             lease,
-            not_after: Instant::NEVER,
+            not_after,
             since: at,
             beside: None,
             place: None,
-            floor: 0,
         };
         Ok(if let Attempt::Granted(_) = self.acquire(&again, at)? { Renewed::kept(request.lease) } else { Renewed::Gone })
     }

@@ -4,19 +4,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::MemoryStore;
-use crate::backend::{Acquire, Renew, Renewed, Reply, Standing, Vote, Voter};
+use crate::backend::{Backend, KeepVotes, Renewed, Reply, Standing, Vote, VoteRequest, Voter};
 use crate::error::Result;
 
 impl Voter for MemoryStore {
-    fn vote(&self, request: Acquire, max_lease: Duration) -> Reply<'_, Vote> {
-        Box::pin(async move { self.state().vote(&request, self.runtime.now(), max_lease) })
+    fn vote(&self, request: VoteRequest) -> Reply<'_, Vote> {
+        Box::pin(async move { self.state().vote(&request, self.runtime.now()) })
     }
 
-    fn keep_votes(&self, requests: Vec<Renew>, max_lease: Duration) -> Reply<'_, Vec<Result<Renewed>>> {
+    fn keep_votes(&self, request: KeepVotes) -> Reply<'_, Vec<Result<Renewed>>> {
         Box::pin(async move {
             let (mut state, now) = (self.state(), self.runtime.now());
-            Ok(requests.iter().map(|request| state.keep_vote(request, now, max_lease)).collect())
+            let KeepVotes { renewals, not_after, max_lease } = request;
+            Ok(renewals.iter().map(|renewal| state.keep_vote(renewal, now, not_after, max_lease)).collect())
         })
+    }
+
+    fn server_id(&self) -> Reply<'_, String> {
+        self.identity()
     }
 
     fn standing(&self, max_lease: Duration) -> Reply<'_, Standing> {

@@ -26,7 +26,7 @@ impl RedisStore {
         };
         self.admit(&request.name, wanted)?;
         let want = Want::Acquire { lease: request.lease, not_after: request.not_after };
-        let batched = request.claim == Claim::Mutex && request.floor == 0 && !self.tokens_per_name();
+        let batched = request.claim == Claim::Mutex && !self.tokens_per_name();
         match self.route(batched, &request.name, request.owner, want).await? {
             Route::Batched([0, left]) => attempt(&[0, left, -1], request),
             Route::Batched([-1, _]) => Ok(Attempt::Late),
@@ -71,8 +71,7 @@ impl RedisStore {
         let place = millis(request.place.unwrap_or_default());
         let is_mutex = matches!(request.claim, Claim::Mutex | Claim::Fair);
         let tokens = site.tokens(&request.name, is_mutex && self.tokens_per_name());
-        let mut arguments =
-            vec![text(request.owner), millis(request.lease), site.micros(request.not_after), text(request.floor), tokens];
+        let mut arguments = vec![text(request.owner), millis(request.lease), site.micros(request.not_after), text(0), tokens];
         match request.claim {
             Claim::Fair => arguments.extend([place, millis(self.fair_unit)]),
             Claim::Read => {
@@ -114,7 +113,7 @@ impl RedisStore {
         let (keys, arguments) = ([name.as_str()], |site: &Site<'_>| {
             let successor = then.iter().flat_map(|then| {
                 let (until, tokens) = (site.micros(then.not_after), site.tokens(name, self.tokens_per_name()));
-                [text(then.owner), millis(then.lease), until, text(then.floor), tokens]
+                [text(then.owner), millis(then.lease), until, text(0), tokens]
             });
             arguments.iter().cloned().chain(successor).collect()
         });

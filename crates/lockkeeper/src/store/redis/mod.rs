@@ -40,7 +40,7 @@ use std::time::Duration;
 use redis::{FromRedisValue, Value};
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Finding, Forced, Kind, Listing,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Finding, Forced, Kind, Listing,
     Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -232,6 +232,4 @@ impl Backend for RedisStore {
             self.transport.command(&key, &set).await.map(drop)
         })
     }
-
-    fn note(&self, _event: &Event<'_>) {}
 }

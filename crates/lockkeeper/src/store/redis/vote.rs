@@ -1,54 +1,74 @@
-//! A Redis server as one of a quorum. It votes in the layout of a mutex; beside it lies the id of its run (`lockkeeper:run`), by which it is
-//! known whether it may have forgotten votes.
+//! A Redis server as one of a quorum. A vote has the layout of a mutex. Beside it the server keeps the id of its run (`lockkeeper:run`), which
+//! tells whether it may have forgotten votes.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
 
-use super::locks::{attempt, renewed, text};
+use super::locks::{attempt, refusal, renewed, text};
 use super::request::{Failed, Request, Site};
 use super::{RedisStore, millis, parsed, script};
-use crate::backend::{Acquire, Renew, Renewed, Reply, Standing, Vote, Voter};
+use crate::backend::{Decision, KeepVotes, Kind, Renew, Renewed, Reply, Standing, Vote, VoteRequest, Voter};
 use crate::error::Result;
+use crate::model::Quarantine;
+
+/// The reply to a renewal that came too late to give a forgotten vote again.
+const LATE: Value = Value::Int(-1);
 
 impl RedisStore {
-    async fn voted(&self, request: &Acquire, max_lease: Duration) -> Result<Vote> {
-        let keys = [request.name.as_str()];
+    async fn voted(&self, request: &VoteRequest) -> Result<Vote> {
+        let VoteRequest { acquire, floor, max_lease } = request;
+        let keys = [acquire.name.as_str()];
         let arguments = |site: &Site<'_>| {
-            let mut arguments = self.asking(request, site);
-            arguments.extend([text(site.run), millis(max_lease)]);
-            arguments
+            vec![
+                text(acquire.owner),
+                millis(acquire.lease),
+                site.micros(acquire.not_after),
+                text(floor),
+                site.tokens(&acquire.name, self.transport.config().tokens_per_name),
+                text(site.run),
+                millis(*max_lease),
+            ]
         };
         let sent = Request::script(&script::VOTE, &keys, &arguments).durable(self.transport.config().durability);
         let answer = self
             .grants
             .transport
-            .send(keys[0], &sent.knowing_run().not_after(request.not_after))
+            .send(keys[0], &sent.knowing_run().not_after(acquire.not_after))
             .await
             .map_err(Failed::into_error)?;
         let numbers: Vec<i64> = parsed(answer)?;
-        if let [-6, left] = numbers[..] {
-            return Ok(Vote::Quarantined(Duration::from_millis(u64::try_from(left).unwrap_or_default())));
-        }
-        let attempt = attempt(&numbers, request)?;
-        Ok(Vote::Cast(attempt))
+        let Some((clock, numbers)) = numbers.split_first() else {
+            return Err(refusal(&numbers, &acquire.name, Kind::Mutex));
+        };
+        let decision = if let [-6, left] = numbers[..] {
+            Decision::Quarantined(Duration::from_millis(u64::try_from(left).unwrap_or_default()))
+        } else {
+            Decision::Cast(attempt(numbers, acquire)?)
+        };
+        Ok(Vote { decision, clock: u64::try_from(*clock).unwrap_or_default() })
     }
 
-    async fn kept_votes(&self, requests: &[Renew], max_lease: Duration) -> Result<Vec<Result<Renewed>>> {
-        let keys: Vec<&str> = requests.iter().map(|request| request.name.as_str()).collect();
+    async fn kept_votes(&self, request: &KeepVotes) -> Result<Vec<Result<Renewed>>> {
+        let KeepVotes { renewals, not_after, max_lease } = request;
+        let keys: Vec<&str> = renewals.iter().map(|renewal| renewal.name.as_str()).collect();
         let arguments = |site: &Site<'_>| {
-            let mut arguments = vec![text(site.run), millis(max_lease)];
-            for Renew { owner, lease, .. } in requests {
+            let mut arguments = vec![text(site.run), millis(*max_lease), site.micros(*not_after)];
+            for Renew { owner, lease, .. } in renewals {
                 arguments.extend([text(owner), lease.map_or_else(|| b"0".to_vec(), millis)]);
             }
             arguments
         };
         let sent = Request::script(&script::KEEP_VOTES, &keys, &arguments).durable(self.transport.config().durability);
         let key = keys.first().copied().unwrap_or_default();
-        let answer = self.grants.transport.send(key, &sent.knowing_run()).await.map_err(Failed::into_error)?;
+        let answer =
+            self.grants.transport.send(key, &sent.knowing_run().not_after(*not_after)).await.map_err(Failed::into_error)?;
         let answers: Vec<Value> = parsed(answer)?;
-        Ok(answers.into_iter().zip(requests).map(|(answer, request)| renewed(answer, request.lease)).collect())
+        let kept = |(answer, renewal): (Value, &Renew)| {
+            if answer == LATE { Err(Quarantine::late_renewal()) } else { renewed(answer, renewal.lease) }
+        };
+        Ok(answers.into_iter().zip(renewals).map(kept).collect())
     }
 
     async fn stands(&self, max_lease: Duration, what: &str) -> Result<Standing> {
@@ -64,12 +84,20 @@ impl RedisStore {
 }
 
 impl Voter for RedisStore {
-    fn vote(&self, request: Acquire, max_lease: Duration) -> Reply<'_, Vote> {
-        Box::pin(async move { self.voted(&request, max_lease).await })
+    fn vote(&self, request: VoteRequest) -> Reply<'_, Vote> {
+        Box::pin(async move { self.voted(&request).await })
     }
 
-    fn keep_votes(&self, requests: Vec<Renew>, max_lease: Duration) -> Reply<'_, Vec<Result<Renewed>>> {
-        Box::pin(async move { self.kept_votes(&requests, max_lease).await })
+    fn keep_votes(&self, request: KeepVotes) -> Reply<'_, Vec<Result<Renewed>>> {
+        Box::pin(async move { self.kept_votes(&request).await })
+    }
+
+    fn server_id(&self) -> Reply<'_, String> {
+        Box::pin(async move {
+            let arguments = |site: &Site<'_>| vec![text(site.run), text(0), text("run")];
+            let sent = Request::script(&script::STANDING, &[], &arguments).knowing_run();
+            parsed(self.transport.send("", &sent).await.map_err(Failed::into_error)?)
+        })
     }
 
     fn standing(&self, max_lease: Duration) -> Reply<'_, Standing> {

@@ -15,12 +15,13 @@ mod place;
 mod self_test;
 mod steps;
 
+use std::any::Any;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Finding, Forced, Kind, Listing,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Finding, Forced, Kind, Listing,
     Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::Result;
@@ -40,6 +41,16 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
+    /// A descriptor that stands for the life of this client's holds: as long as a copy of it is open anywhere, they count as alive. Their
+    /// leases end all the same.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the machine gives no descriptor.
+    pub fn liveness(&self) -> Result<OwnedFd> {
+        self.engine.ties().lives.copy()
+    }
+
     /// Opens the file, or makes it.
     ///
     /// # Errors
@@ -165,9 +176,7 @@ impl Backend for SqliteStore {
         self.engine.ask(move |book| book.announce(&card, until))
     }
 
-    fn liveness(&self) -> Result<Option<OwnedFd>> {
-        self.engine.ties().lives.copy().map(Some)
+    fn extension(&self) -> Option<&(dyn Any + Send + Sync)> {
+        Some(self)
     }
-
-    fn note(&self, _event: &Event<'_>) {}
 }

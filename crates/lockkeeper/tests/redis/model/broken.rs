@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Grant, Kind, Listing,
-    Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Acquire, Attempt, Backend, Count, CountOutcome, Forced, Grant, Kind, Release, Released, Renew, Renewed, Reply,
 };
+use lockkeeper::layer::Layer;
 use lockkeeper::name::Name;
 use lockkeeper::owner::WireOwner;
 use lockkeeper::runtime::Instant;
@@ -70,18 +70,13 @@ fn anew(owner: WireOwner) -> WireOwner {
     WireOwner { number: LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed), ..owner }
 }
 
-#[deny(clippy::missing_trait_methods)]
-impl Backend for Broken {
-    fn capabilities(&self) -> Capabilities {
-        self.store.capabilities()
+impl Layer for Broken {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.store
     }
 
-    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::clone(&self.store).keeper_connection()
-    }
-
-    fn identity(&self) -> Reply<'_, String> {
-        self.store.identity()
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        inner
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
@@ -94,14 +89,6 @@ impl Backend for Broken {
                 answer => answer,
             })
         })
-    }
-
-    fn atomic_groups(&self, names: &[&Name]) -> Vec<Vec<usize>> {
-        self.store.atomic_groups(names)
-    }
-
-    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        self.store.acquire_all(requests)
     }
 
     fn release(&self, mut request: Release) -> Reply<'_, Released> {
@@ -128,18 +115,6 @@ impl Backend for Broken {
         self.store.count(request)
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
-        self.store.watch(watch)
-    }
-
-    fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        self.store.inspect(name)
-    }
-
-    fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        self.store.list(listing)
-    }
-
     fn force_release(&self, name: Name) -> Reply<'_, Forced> {
         Box::pin(async move {
             if self.is(How::DoesNotForce) {
@@ -148,18 +123,6 @@ impl Backend for Broken {
             }
             self.store.force_release(name).await
         })
-    }
-
-    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
-        self.store.announce(card, ttl)
-    }
-
-    fn liveness(&self) -> Result<Option<std::os::fd::OwnedFd>> {
-        self.store.liveness()
-    }
-
-    fn note(&self, event: &Event<'_>) {
-        self.store.note(event);
     }
 }
 

@@ -60,8 +60,6 @@ pub(crate) struct Ask {
     pub(crate) age: u64,
     pub(crate) beside: Option<WireOwner>,
     pub(crate) place: Option<Duration>,
-    /// The smallest token asked for, above the last one given.
-    pub(crate) floor: Option<u64>,
 }
 
 /// Until when a request is in time.
@@ -110,10 +108,9 @@ fn fair_claims() -> BoxedStrategy<(u64, Claim)> {
 }
 
 fn asks(kind: Kind, claims: BoxedStrategy<(u64, Claim)>) -> impl Strategy<Value = Ask> {
-    let floor = option::weighted(0.1, 0..5_000_u64);
     let beside = option::weighted(0.3, 0..4_u64);
-    (claims, lasting(20), limits(), 0..=8_u64, beside, option::weighted(0.7, lasting(16)), floor).prop_map(
-        move |((n, claim), lease, limit, age, beside, place, floor)| Ask {
+    (claims, lasting(20), limits(), 0..=8_u64, beside, option::weighted(0.7, lasting(16))).prop_map(
+        move |((n, claim), lease, limit, age, beside, place)| Ask {
             who: owner(kind, n),
             claim,
             lease,
@@ -121,7 +118,6 @@ fn asks(kind: Kind, claims: BoxedStrategy<(u64, Claim)>) -> impl Strategy<Value 
             age,
             beside: beside.filter(|_| claim == Claim::Read).map(|n| owner(kind, n)),
             place,
-            floor,
         },
     )
 }

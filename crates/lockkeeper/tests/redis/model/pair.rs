@@ -149,14 +149,12 @@ impl<'a> Pair<'a> {
             since: Instant::from_nanos(since),
             beside: ask.beside,
             place: ask.place,
-            floor: 0,
         }
     }
 
     /// The same for the store, whose tokens are others.
-    fn acquire_there(&self, ask: &Ask, asked: &Acquire) -> Acquire {
-        let floor = ask.floor.map_or(0, |above| self.last_token + above);
-        Acquire { not_after: self.there(asked.not_after), since: self.there(asked.since), floor, ..asked.clone() }
+    fn acquire_there(&self, asked: &Acquire) -> Acquire {
+        Acquire { not_after: self.there(asked.not_after), since: self.there(asked.since), ..asked.clone() }
     }
 
     /// Whether the step would lead to where Redis differs on purpose; it is left out. See the list in the parent module.
@@ -199,25 +197,23 @@ impl<'a> Pair<'a> {
         match act {
             Act::Acquire(ask) => {
                 let asked = self.acquire(ask);
-                let there = self.acquire_there(ask, &asked);
-                let floor = there.floor;
+                let there = self.acquire_there(&asked);
                 let redis = self.bench.store.acquire(there).await;
                 let model = self.record.acquire(&asked, now).map(|step| step.answer);
                 let Some((redis, model)) = both(redis, model)? else { return Ok(()) };
-                self.attempts(ask, redis, model, now, floor)
+                self.attempts(ask, redis, model, now)
             }
             Act::Release { who, claim, then } => {
                 let then = then.as_ref().map(|ask| (ask, self.acquire(ask)));
                 let mut request = Release { name, claim: *claim, owner: *who, then: None, settle: false };
-                request.then = then.as_ref().map(|(ask, asked)| Box::new(self.acquire_there(ask, asked)));
-                let floor = request.then.as_ref().map_or(0, |then| then.floor);
+                request.then = then.as_ref().map(|(_, asked)| Box::new(self.acquire_there(asked)));
                 let redis = self.bench.store.release(request.clone()).await;
                 request.then = then.as_ref().map(|(_, asked)| Box::new(asked.clone()));
                 let model = self.record.release(&request, now).map(|step| step.answer);
                 let Some((redis, model)) = both(redis, model)? else { return Ok(()) };
                 same(ANSWER, &(redis.held, redis.next.is_some()), &(model.held, model.next.is_some()))?;
                 match (redis.next, model.next, then) {
-                    (Some(redis), Some(model), Some((ask, _))) => self.attempts(ask, redis, model, now, floor),
+                    (Some(redis), Some(model), Some((ask, _))) => self.attempts(ask, redis, model, now),
                     _ => Ok(()),
                 }
             }
@@ -251,7 +247,7 @@ impl<'a> Pair<'a> {
         same(ANSWER, &kinded(redis), &kinded(model))
     }
 
-    fn attempts(&mut self, ask: &Ask, mut redis: Attempt, model: Attempt, now: Now, floor: u64) -> Verdict {
+    fn attempts(&mut self, ask: &Ask, mut redis: Attempt, model: Attempt, now: Now) -> Verdict {
         if let (Attempt::Busy(redis), Attempt::Busy(model)) = (&mut redis, &model)
             && redis.ahead != model.ahead
             && redis.ahead.is_some_and(|ahead| self.living_before(ask.who, ahead, now) == model.ahead)
@@ -266,8 +262,8 @@ impl<'a> Pair<'a> {
             Some(before) if model.token != Some(now.token) => *before,
             _ => self.last_token + 1,
         };
-        if token < above.max(floor) {
-            return Err(format!("{TOKEN}: {token} is below {above} or its floor {floor}"));
+        if token < above {
+            return Err(format!("{TOKEN}: {token} is below {above}"));
         }
         self.tokens.insert(hold, token);
         self.last_token = self.last_token.max(token);

@@ -1,21 +1,26 @@
--- Keeps votes of KEYS for their owners, or only looks whether they still have them; in quarantine gives them again what was forgotten.
+-- Renews votes of KEYS for their owners, or only checks whether they still have them. In quarantine it gives forgotten votes again.
 --
--- Promises: those of renew; a vote is given again only while nobody else can get one, and if nobody has one.
+-- Promises: those of renew. A vote is given again only while no other owner can get one, if nobody has it, and not after the latest time: a
+-- renewal that arrives after the release must not take the lock again.
 --
--- ARGV: run id, longest lease in ms, then per key owner, lease in ms (0 only looks)
--- Reply: per key 1 held · 0 not held by this owner · or its error
+-- ARGV: run id, longest lease in ms, latest time in µs, then per key owner, lease in ms (0 only checks)
+-- Reply: per key 1 held · 0 not held by this owner · -1 not held, and too late to give it again · or its error
 
-local left, replies = quarantine(ARGV[1], tonumber(ARGV[2]), true), {}
+local left, late, replies = quarantine(ARGV[1], tonumber(ARGV[2]), true), micros > tonumber(ARGV[3]), {}
 for i, key in ipairs(KEYS) do
-  local owner, lease = ARGV[1 + 2 * i], tonumber(ARGV[2 + 2 * i])
+  local owner, lease = ARGV[2 + 2 * i], tonumber(ARGV[3 + 2 * i])
   local held = redis.pcall('HEXISTS', key, owner)
   if held == 1 then
     if lease > 0 and redis.call('PTTL', key) < lease then
       redis.call('PEXPIRE', key, lease)
     end
   elseif held == 0 and left > 0 and lease > 0 and redis.call('EXISTS', key) == 0 then
-    held = redis.pcall('HSET', key, owner, 1)
-    redis.call('PEXPIRE', key, lease)
+    if late then
+      held = -1
+    else
+      held = redis.pcall('HSET', key, owner, 1)
+      redis.call('PEXPIRE', key, lease)
+    end
   end
   replies[i] = type(held) == 'table' and held.err or held
 end

@@ -1,25 +1,25 @@
-//! For people: what a majority of the servers says. Votes of a minority are nobody's lock.
+//! Inspecting, listing and forced release: what a majority of the servers says. Votes of a minority are not a lock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Quorum;
-use super::tally::{by_majority, majority};
+use super::votes::{by_majority, majority};
 use crate::backend::{ClientCard, Forced, Holder, Listing, Page, Snapshot};
 use crate::error::Result;
 use crate::name::Name;
 
 /// How long servers may take to answer.
-const LOOKING: Duration = Duration::from_millis(2_500);
+const INSPECTING: Duration = Duration::from_millis(2_500);
 
 /// Names asked for in one page of one server.
 const PAGE: usize = 1_000;
 
 impl Quorum {
-    pub(super) async fn look(&self, name: Name) -> Result<Option<Snapshot>> {
+    pub(super) async fn inspect_by_majority(&self, name: Name) -> Result<Option<Snapshot>> {
         let asked = name.clone();
         let found = self
-            .enough(LOOKING, "answered", move |voter| {
+            .enough(INSPECTING, "answered", move |voter| {
                 let name = asked.clone();
                 Box::pin(async move { voter.inspect(name).await })
             })
@@ -27,7 +27,7 @@ impl Quorum {
         Ok(self.merged(name, found.into_iter().flatten().collect()))
     }
 
-    /// What the servers' pictures of one name are together.
+    /// One snapshot out of those of the servers.
     fn merged(&self, name: Name, found: Vec<Snapshot>) -> Option<Snapshot> {
         let kind = found.first()?.kind;
         let holders = self.held_by_majority(found.into_iter().flat_map(|found| found.holders));
@@ -36,7 +36,7 @@ impl Quorum {
     }
 
     fn held_by_majority(&self, holders: impl Iterator<Item = Holder>) -> Vec<Holder> {
-        let servers = self.seats.len();
+        let servers = self.servers.len();
         let mut votes: BTreeMap<String, Vec<Holder>> = BTreeMap::new();
         for holder in holders {
             votes.entry(holder.owner.clone()).or_default().push(holder);
@@ -53,11 +53,11 @@ impl Quorum {
             .collect()
     }
 
-    pub(super) async fn page(&self, listing: Listing) -> Result<Page> {
+    pub(super) async fn list_by_majority(&self, listing: Listing) -> Result<Page> {
         let pattern = listing.pattern.clone();
         let found = self
-            .enough(LOOKING, "answered", move |voter| {
-                // Each server pages in its own way; ours go by name.
+            .enough(INSPECTING, "answered", move |voter| {
+                // Each server has its own order of pages; ours is by name.
                 let mut listing = Listing { pattern: pattern.clone(), after: None, limit: PAGE };
                 Box::pin(async move {
                     let mut found = BTreeMap::new();
@@ -87,9 +87,9 @@ impl Quorum {
         Ok(Page { found, next })
     }
 
-    pub(super) async fn force(&self, name: Name) -> Result<Forced> {
+    pub(super) async fn force_release_by_majority(&self, name: Name) -> Result<Forced> {
         let forced = self
-            .enough(LOOKING, "freed it", move |voter| {
+            .enough(INSPECTING, "released it", move |voter| {
                 let name = name.clone();
                 Box::pin(async move { voter.force_release(name).await })
             })
@@ -97,17 +97,22 @@ impl Quorum {
         Ok(Forced { from: self.held_by_majority(forced.into_iter().flat_map(|forced| forced.from)) })
     }
 
-    pub(super) async fn introduce(&self, card: ClientCard, ttl: Duration) -> Result<()> {
-        let told = self.enough(LOOKING, "took note of us", move |voter| {
+    pub(super) async fn announce_to_majority(&self, card: ClientCard, ttl: Duration) -> Result<()> {
+        let told = self.enough(INSPECTING, "took our client card", move |voter| {
             let card = card.clone();
             Box::pin(async move { voter.announce(card, ttl).await })
         });
         told.await.map(drop)
     }
 
-    /// The smallest of its servers' ids: clients that hear different servers may differ, which costs them only the common order.
-    pub(super) async fn first_identity(&self) -> Result<String> {
-        let ids = self.enough(LOOKING, "told their id", |voter| Box::pin(async move { voter.identity().await })).await?;
-        Ok(ids.into_iter().min().unwrap_or_default())
+    /// The smallest of the servers' ids: the same for all clients, in whatever order they name the servers. All servers are waited for. While one of
+    /// them is down, a client that has not asked before may get another id; that costs only the common order of a
+    /// [`MultiLock`](crate::MultiLock) over several stores.
+    pub(super) async fn smallest_identity(&self) -> Result<String> {
+        let ids = self.every_answer(INSPECTING, |voter| Box::pin(async move { voter.identity().await })).await;
+        if ids.iter().filter(|id| id.is_ok()).count() < majority(self.servers.len()) {
+            return Err(self.without_majority("answered their id", &ids));
+        }
+        Ok(ids.into_iter().flatten().min().unwrap_or_default())
     }
 }
