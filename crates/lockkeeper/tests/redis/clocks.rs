@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::Client;
 use lockkeeper::backend::LossReason;
+use lockkeeper::runtime::Runtime;
+use lockkeeper::store::redis::{Config, RedisStore};
 use redis::Commands;
 use tokio::time::{sleep, timeout};
 
@@ -147,4 +149,22 @@ async fn an_old_clock_offset_is_measured_before_it_is_used() {
     site.proxy.let_go();
     until("the late request has arrived", || scripts_run(&mut eyes) > before).await;
     assert!(!eyes.exists::<_, bool>("m").unwrap(), "a request that its sender gave up holds the lock");
+}
+
+/// A replica that is promoted goes on by its own clock: `doctor` compares it with the master's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_clocks_of_replicas_are_compared_by_a_thorough_look() {
+    let Some((site, clock)) = under_a_clock("clocks of replicas").await else { return };
+    let _replica = Server::start_with(Flavour::Redis, &["--replicaof", "127.0.0.1", &site.server.port.to_string()]);
+    until("the replica is there", || {
+        redis::cmd("INFO").arg("replication").query::<String>(&mut site.eyes()).unwrap().contains("state=online")
+    })
+    .await;
+    let config = Config::parse(&site.server.url(0)).unwrap();
+    for (ahead, words) in [(0, "of the master's"), (60, "the clock of a replica differs by")] {
+        clock.set(ahead);
+        let found = RedisStore::examine(config.clone(), &Runtime::system()).await;
+        let said: Vec<&str> = found.iter().filter(|found| found.about == "replicas").map(|found| found.says.as_str()).collect();
+        assert!(said.len() == 1 && said[0].contains(words), "{ahead}: {said:?}");
+    }
 }

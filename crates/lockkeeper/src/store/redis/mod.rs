@@ -24,10 +24,12 @@ mod node;
 mod notify;
 mod options;
 mod outages;
+mod replicas;
 mod request;
 mod script;
 mod self_test;
 mod sentinel;
+mod slot_map;
 mod slots;
 mod subscriptions;
 mod transport;
@@ -97,24 +99,24 @@ impl RedisStore {
     /// [`ErrorKind::Unavailable`] if it cannot be reached or is a replica; [`ErrorKind::Denied`] if it refuses the user, or the user
     /// lacks a right, which is named; [`ErrorKind::Config`] if it is too old or evicts keys.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
-        let (store, found) = Self::look_at(config, runtime).await?;
+        let (store, found) = Self::look_at(config, runtime, false).await?;
         Finding::judge(&found)?;
         Ok(Arc::new(store))
     }
 
     /// All that [`connect`](Self::connect) looks at, also where it would fail.
     pub async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
-        match Self::look_at(config, runtime).await {
+        match Self::look_at(config, runtime, true).await {
             Ok((_, found)) => found,
             Err(error) => vec![Finding::unfit("server", &error)],
         }
     }
 
-    async fn look_at(config: Config, runtime: &Runtime) -> Result<(Self, Vec<Finding>)> {
+    async fn look_at(config: Config, runtime: &Runtime, thorough: bool) -> Result<(Self, Vec<Finding>)> {
         let store = Self::unconnected(config, runtime);
         let ready = Box::pin(async {
             store.transport.ready().await?;
-            store.self_test().await
+            store.self_test(thorough).await
         });
         let found = crate::runtime::within(Duration::from_secs(10), ready)
             .await

@@ -8,7 +8,7 @@ use redis::Value;
 use super::config::Durability;
 use super::node::Node;
 use super::request::{Failed, Request, Site};
-use super::{RedisStore, error, parsed, script};
+use super::{RedisStore, error, parsed, replicas, script};
 use crate::backend::{Finding, Notifier};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime;
@@ -36,13 +36,14 @@ const SKEW_MICROS: u64 = 5_000_000;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 impl RedisStore {
-    /// Looks at version, role, eviction, rights and clock of every server, all of them; what cannot be looked at is the error.
-    pub(super) async fn self_test(&self) -> Result<Vec<Finding>> {
+    /// Looks at version, role, eviction, rights and clock of every server, all of them; what cannot be looked at is the error. Replicas are asked
+    /// only by a thorough look: they may not be reachable from here.
+    pub(super) async fn self_test(&self, thorough: bool) -> Result<Vec<Finding>> {
         let (mut found, mut down) = (Vec::new(), Vec::new());
         let servers = self.transport.servers();
         for (tag, node) in &servers {
             let slow = || Err(Error::new(ErrorKind::Unavailable, format!("no answer within {PATIENCE:?}")));
-            let of_this = runtime::within(PATIENCE, Box::pin(self.test_server(tag, node))).await.unwrap_or_else(slow);
+            let of_this = runtime::within(PATIENCE, Box::pin(self.test_server(tag, node, thorough))).await.unwrap_or_else(slow);
             let at = node.address().filter(|_| servers.len() > 1).map(ToString::to_string);
             match (of_this, at) {
                 (Ok(of_this), None) => found.extend(of_this),
@@ -76,7 +77,7 @@ impl RedisStore {
         found
     }
 
-    async fn test_server(&self, tag: &str, node: &Arc<Node>) -> Result<Vec<Finding>> {
+    async fn test_server(&self, tag: &str, node: &Arc<Node>, thorough: bool) -> Result<Vec<Finding>> {
         let mut found = Vec::new();
         let settings = self.transport.config();
         let info = told(node, &redis::cmd("INFO")).await?;
@@ -131,7 +132,8 @@ impl RedisStore {
         found.extend(of_unknown_commands(&unknown));
         let time = node.send(&Request::command(&redis::cmd("TIME"))).await.map_err(Failed::into_error)?;
         let (seconds, micros): (u64, u64) = parsed(time)?;
-        let skew = (seconds * 1_000_000 + micros).abs_diff(self.transport.runtime().wall_micros());
+        let (server, ours) = (seconds * 1_000_000 + micros, self.transport.runtime().wall_micros());
+        let skew = server.abs_diff(ours);
         found.push(if skew > SKEW_MICROS {
             tracing::warn!(seconds = skew / 1_000_000, "the clocks of redis and of this machine differ");
             let seconds = skew / 1_000_000;
@@ -142,6 +144,10 @@ impl RedisStore {
         } else {
             Finding::fine("clock", format!("{} ms from this machine's", skew / 1000))
         });
+        if thorough {
+            let ahead = i64::try_from(skew).unwrap_or(i64::MAX) * if server < ours { -1 } else { 1 };
+            found.extend(replicas::clocks(settings, self.transport.runtime(), &info, ahead).await);
+        }
         Ok(found)
     }
 
