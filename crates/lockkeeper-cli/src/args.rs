@@ -1,4 +1,4 @@
-//! The command line: the verbs, and how what cannot be understood is told. What a verb takes stands in its file.
+//! The command line: the verbs, and what is said about mistakes in it. The options of a verb are in its file.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -11,30 +11,30 @@ use crate::command::{completions, doctor, help, hold, latch, list, man, release,
 use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
 
-/// What the environment may say to every verb that uses a store.
+/// The environment variables of every verb that uses a store.
 pub(crate) const ENVIRONMENT: &str = "\
 Environment:
-  LOCKKEEPER_STORE    the store, where no -S names one
-  LOCKKEEPER_CONFIG   the config file, else lockkeeper/config.toml in $XDG_CONFIG_HOME or ~/.config; it may name the store, too
-  NO_COLOR            with any text: no colours";
+  LOCKKEEPER_STORE    the store URL, if there is no -S
+  LOCKKEEPER_CONFIG   the config file [default: lockkeeper/config.toml in $XDG_CONFIG_HOME or ~/.config]; it can name the store
+  NO_COLOR            if not empty: no colours";
 
-// Paragraphs that begin with a title are sections of the manual page.
+// Paragraphs that start with a title become sections of the manual page.
 const EXAMPLES: &str = "\
 Examples:
   lockkeeper run hello -- echo \"only one of us at a time\"
-  lockkeeper run -n backup -- ./backup.sh              skip it if it runs elsewhere
-  lockkeeper run -w 30s -E 75 deploy -- make deploy    wait half a minute at most
+  lockkeeper run -n backup -- ./backup.sh              skip if it runs elsewhere
+  lockkeeper run -w 30s -E 75 deploy -- make deploy    wait at most 30 seconds
   lockkeeper run --permits 3 encode -- ffmpeg ...      three at a time
-  lockkeeper -S redis://127.0.0.1 list                 who holds what, at another store";
+  lockkeeper -S redis://127.0.0.1 list                 list the locks of another store";
 
 const MORE: &str = "\
-lockkeeper help VERB tells more about a verb, lockkeeper help exit-codes what exit statuses mean.";
+See lockkeeper help VERB for a verb, and lockkeeper help exit-codes for the exit statuses.";
 
 /// Locks for the shell, across processes and machines
 #[derive(Debug, Parser)]
 #[command(name = "lockkeeper", version, disable_help_subcommand = true, after_help = [EXAMPLES, ENVIRONMENT, MORE].join("\n\n"))]
 struct CommandLine {
-    // Read by the verb, to which the parser hands it down.
+    // The parser passes it to the verb, which reads it.
     #[command(flatten)]
     _store: StoreOption,
 
@@ -42,29 +42,29 @@ struct CommandLine {
     verb: Verb,
 }
 
-/// What is to be done.
+/// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run a command while holding a lock
     #[command(long_about = run::LONG_ABOUT, after_long_help = run::AFTER_HELP, override_usage = run::USAGE)]
     Run(Box<run::Arguments>),
-    /// Hold a lock until a signal or the end of stdin, and print what is held as a line of JSON
+    /// Hold a lock until a signal or the end of stdin; prints a line of JSON
     Hold(Box<hold::Arguments>),
-    /// List what is held; semaphores that nobody uses with --all
+    /// List the locks that are held; with --all also unused semaphores
     List(list::Arguments),
-    /// Show one name whole: holders, queue, token, permits, count
+    /// Show one name: holders, queue, token, permits, count
     Show(show::Arguments),
-    /// List what is held, and keep the list up to date
+    /// List the locks that are held, and update the list
     Watch(watch::Arguments),
-    /// Take a lock from whoever holds it, who learns of it at the next renewal: within about a third of the lease (10 s)
+    /// Release a lock by force; the holder notices at its next renewal, within a third of its lease (10 s by default)
     Release(release::Arguments),
     /// Set or show the size of a semaphore, or remove it
     #[command(subcommand)]
     Semaphore(semaphore::Arguments),
-    /// Set, count down, wait for or show a latch
+    /// Set, count down, wait for, show or remove a latch
     #[command(subcommand)]
     Latch(latch::Arguments),
-    /// Look whether locks are safe at the store, and say what to do if not
+    /// Check whether locks are safe in the store, and say what to do if not
     Doctor(doctor::Arguments),
     /// Print the completions for a shell
     Completions(completions::Arguments),
@@ -74,7 +74,7 @@ pub(crate) enum Verb {
     Help(help::Arguments),
 }
 
-/// An end before anything was done.
+/// Why nothing is to be done.
 #[derive(Debug)]
 pub(crate) enum Early {
     /// Help or version was asked for.
@@ -83,7 +83,7 @@ pub(crate) enum Early {
 }
 
 impl Early {
-    /// Says it, and gives the exit status.
+    /// Prints it and returns the exit status.
     pub(crate) fn show(&self) -> u8 {
         match self {
             Self::Told(text) => {
@@ -97,13 +97,13 @@ impl Early {
 
 /// The whole command line, for help, completions and manual pages.
 pub(crate) fn command() -> Command {
-    // The verbs that have no use for a store let it pass.
+    // Verbs without a store accept the option and ignore it.
     ["completions", "man", "help"].into_iter().fold(CommandLine::command(), |line, verb| {
         line.mut_subcommand(verb, |verb| StoreOption::augment_args(verb).mut_arg("store", |store| store.hide(true)))
     })
 }
 
-/// Understands the command line.
+/// Parses the command line.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Early> {
     let words: Vec<OsString> = words.into_iter().collect();
     let written = command().try_get_matches_from(&words).and_then(|matches| CommandLine::from_arg_matches(&matches));
@@ -115,7 +115,7 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, E
     })
 }
 
-/// The verb that was written, with the ones below it as far as they exist: their words, each with a space behind it.
+/// The verb and its subcommands as far as they exist: their names, each followed by a space.
 fn verb(words: &[OsString]) -> (String, Command) {
     let (mut path, mut below) = (String::new(), command());
     let mut words = words.iter().skip(1);
@@ -132,7 +132,7 @@ fn verb(words: &[OsString]) -> (String, Command) {
     (path, below)
 }
 
-/// What the parser has to say about what was written for a verb, in one line where it is a complaint.
+/// The help text that the parser rendered, or its complaint in one line.
 fn early(error: &clap::Error, (verb, below): &(String, Command)) -> Early {
     let text = error.render().to_string();
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
@@ -148,7 +148,7 @@ fn early(error: &clap::Error, (verb, below): &(String, Command)) -> Early {
     Early::Refused(Failure::new(Code::Usage, format!("{complaint}; {meant}see lockkeeper {verb}--help")))
 }
 
-/// A complaint without the URLs that were written in the wrong place: a password may be in them.
+/// Removes URLs from a complaint: they may contain a password.
 fn discreet(said: String, words: &[OsString]) -> String {
     let written = words
         .iter()
@@ -164,7 +164,7 @@ fn meant<'a>(error: &'a clap::Error, below: &'a Command) -> Option<&'a str> {
         ContextValue::Strings(words) => words.last().map(String::as_str),
         _ => None,
     };
-    // The parser's measure of likeness overlooks `rnu`: for so short a word a swap is everything.
+    // The parser finds no suggestion for `rnu`, because two swapped letters are much of so short a word.
     let swapped = told(ContextKind::InvalidSubcommand).and_then(|word| {
         let letters = |word: &str| {
             let mut letters: Vec<_> = word.chars().collect();
@@ -177,10 +177,10 @@ fn meant<'a>(error: &'a clap::Error, below: &'a Command) -> Option<&'a str> {
     swapped.or_else(|| suggested.into_iter().find_map(told))
 }
 
-/// A name, checked.
+/// Checks a name.
 pub(crate) fn name(written: OsString) -> Result<String, Failure> {
     let refused = |message: String| Failure::new(Code::Usage, message);
-    let name = written.into_string().map_err(|name| refused(format!("the name {name:?} is not UTF-8; use another")))?;
+    let name = written.into_string().map_err(|name| refused(format!("the name {name:?} is not UTF-8; use another name")))?;
     Name::new(&name).map_err(|error| refused(error.to_string()))?;
     Ok(name)
 }

@@ -1,4 +1,4 @@
-//! The config file: `$LOCKKEEPER_CONFIG`, else `lockkeeper/config.toml` where the user's settings are. The library reads it.
+//! Finds the config file: `$LOCKKEEPER_CONFIG`, else `lockkeeper/config.toml` in the user's config directory. The library reads it.
 
 use std::fs;
 use std::io;
@@ -16,13 +16,13 @@ pub(crate) fn find() -> Result<Option<PathBuf>, Failure> {
     }
     let Some(settings) = named("XDG_CONFIG_HOME").or_else(|| Some(named("HOME")?.join(".config"))) else { return Ok(None) };
     let file = settings.join(Path::new("lockkeeper/config.toml"));
-    // Nobody asked for this one: it need not be there, and need not say anything.
+    // The default file may be missing or empty.
     match fs::read_to_string(&file) {
         Ok(text) if says_nothing(&text) => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Ok(_) => Ok(Some(file)),
         Err(error) => {
-            let why = format!("the config file {}: cannot be read: {error}; mend it, or name the store with -S", file.display());
+            let why = format!("the config file {}: cannot be read: {error}; fix it, or name the store with -S", file.display());
             Err(Failure::new(Code::Usage, why))
         }
     }

@@ -1,4 +1,4 @@
-//! Durations as people write them: `1.5`, `250ms`, `90s`, `2m`, `1h`.
+//! Durations as users write them: `1.5`, `250ms`, `90s`, `2m`, `1h`.
 
 use std::time::Duration;
 
@@ -7,11 +7,14 @@ const NANOS: u128 = 1_000_000_000;
 /// The units, longest suffix first, in nanoseconds. A bare number is seconds.
 const UNITS: [(&str, u128); 5] = [("ms", NANOS / 1000), ("s", NANOS), ("m", 60 * NANOS), ("h", 3600 * NANOS), ("", NANOS)];
 
-/// Understands `text`, exactly to the nanosecond; what is finer is dropped.
+/// Ten years. Longer ones are mistakes, and points in time that far away may not exist.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Parses `text`, exactly to the nanosecond; finer digits are dropped.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let no_duration = || format!("{text:?} is not a duration; write 1.5 (seconds), 250ms, 90s, 2m or 1h");
+    let no_duration = || format!("{text:?} is not a duration; use 1.5 (seconds), 250ms, 90s, 2m or 1h");
     if text.starts_with('-') {
-        return Err(format!("{text:?} is negative; write 0 or more"));
+        return Err(format!("{text:?} is negative; use 0 or more"));
     }
     let (number, unit) =
         UNITS.iter().find_map(|(suffix, unit)| Some((text.strip_suffix(suffix)?, *unit))).ok_or_else(no_duration)?;
@@ -20,14 +23,15 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     if !digits(whole) || !digits(fraction) || (whole.is_empty() && fraction.is_empty()) {
         return Err(no_duration());
     }
-    let too_long = || format!("{text:?} is too long; leave it out to wait without a limit");
+    let too_long = || format!("{text:?} is too long; at most {} hours", LONGEST.as_secs() / 3600);
     let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| too_long())? };
     let billionths =
         fraction.bytes().chain(std::iter::repeat(b'0')).take(9).fold(0, |sum, digit| sum * 10 + u128::from(digit - b'0'));
     // At most 2^64 hours in billionths of a nanosecond: far below 2^128.
     let nanos = u128::from(whole) * unit + billionths * unit / NANOS;
     let seconds = u64::try_from(nanos / NANOS).map_err(|_| too_long())?;
-    Ok(Duration::new(seconds, (nanos % NANOS) as u32))
+    let duration = Duration::new(seconds, (nanos % NANOS) as u32);
+    if duration <= LONGEST { Ok(duration) } else { Err(too_long()) }
 }
 
 #[cfg(test)]
@@ -50,7 +54,7 @@ mod tests {
             assert_eq!(parse(text), Ok(Duration::from_millis(millis)), "{text}");
         }
         assert_eq!(parse("0.0000000019"), Ok(Duration::from_nanos(1)));
-        assert_eq!(parse("18446744073709551615"), Ok(Duration::from_secs(u64::MAX)));
+        assert_eq!(parse("87600h"), Ok(LONGEST));
     }
 
     #[test]
@@ -70,6 +74,8 @@ mod tests {
             ("1d", "is not a duration"),
             ("-1", "is negative"),
             ("-0.5s", "is negative"),
+            ("87601h", "is too long"),
+            ("18446744073709551615", "is too long"),
             ("18446744073709551616", "is too long"),
             ("18446744073709551615h", "is too long"),
         ] {

@@ -1,5 +1,5 @@
 //! `lockkeeper`: run a command under a distributed lock. Parse, run, exit.
-#![allow(clippy::disallowed_methods, reason = "the doors to clock and timers are the library's; a program uses the machine's")]
+#![allow(clippy::disallowed_methods, reason = "only the library must take time from its runtime")]
 
 mod args;
 mod child;
@@ -7,13 +7,14 @@ mod command;
 mod config;
 mod duration;
 mod exit;
-mod hold;
+mod held;
+mod lock_options;
 mod nested;
 mod selection;
 mod signals;
 mod store;
+mod supervise;
 mod table;
-mod taking;
 mod terminal;
 mod view;
 mod waiting;
@@ -21,7 +22,7 @@ mod waiting;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Ourselves between the runner and its command: before anything else, so that it costs next to nothing.
+    // The shim and the watchdog come first, so that they start quickly.
     let code = match child::shim(std::env::args_os()) {
         Some(code) => code,
         None => match args::parse(std::env::args_os()) {

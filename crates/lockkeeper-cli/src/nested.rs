@@ -1,4 +1,4 @@
-//! What the commands around us hold, as our environment tells it: a lock that is asked for again inside itself.
+//! The locks that commands around this one hold, as the environment tells: a lock that is requested again inside itself.
 
 use std::process::Command;
 
@@ -11,23 +11,28 @@ pub(crate) const NAME: &str = "LOCKKEEPER_NAME";
 pub(crate) const TOKEN: &str = "LOCKKEEPER_TOKEN";
 pub(crate) const OWNER: &str = "LOCKKEEPER_OWNER";
 
-/// All holds around us, outermost first: `[["NAME","OWNER"],…]`. [`NAME`] and [`OWNER`] tell the innermost only.
+/// All holds around this process, outermost first: `[["NAME","OWNER","TOKEN"],…]`, without a token where there is none. [`NAME`] and [`OWNER`] are those of
+/// the hold that the command runs under.
 const AROUND: &str = "LOCKKEEPER_AROUND";
 
-/// The holds around us.
-fn around() -> Vec<(String, String)> {
+/// The holds around this process.
+fn around() -> Vec<Vec<String>> {
     std::env::var(AROUND).ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
-/// The hold of a command around us on this name.
+/// A lock that a command around this one holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Outer {
     pub(crate) owner: String,
+    token: Option<String>,
 }
 
-/// The innermost hold around us on `name`, as the environment tells it; whether it is true, the store tells.
+/// The innermost hold on `name` around this process, according to the environment. The store tells whether it still exists.
 pub(crate) fn outer(name: &str) -> Option<Outer> {
-    around().into_iter().rev().find(|(held, _)| held == name).map(|(_, owner)| Outer { owner })
+    around().into_iter().rev().filter(|hold| hold.first().is_some_and(|held| held == name)).find_map(|hold| {
+        let mut rest = hold.into_iter().skip(1);
+        Some(Outer { owner: rest.next()?, token: rest.next() })
+    })
 }
 
 impl Outer {
@@ -39,28 +44,39 @@ impl Outer {
         })
     }
 
-    /// Refuses what would wait for itself.
+    /// Refuses a lock that would wait for itself.
     pub(crate) async fn refuse_to_wait_for_itself(&self, client: &Client, name: &str, claim: Claim) -> Result<(), Failure> {
         let found = client.inspect(name).await?;
         if found.is_some_and(|found| self.is_in_the_way(&found, claim)) {
             return Err(Failure::new(
                 Code::Usage,
-                format!("a command around this one holds {name:?}, so it would wait for itself; take it again with --reenter"),
+                format!("a command around this one holds {name:?}, so this one would wait for itself; use --reenter"),
             ));
         }
         Ok(())
     }
+
+    /// Sets the environment of a command that runs under this hold; `known` is the token that the store told, if it did.
+    pub(crate) fn set_environment(&self, command: &mut Command, name: &str, known: Option<u64>) {
+        let token = self.token.clone().or_else(|| known.map(|token| token.to_string()));
+        set(command, name, &self.owner, token.as_deref());
+    }
 }
 
-/// Tells a command what is held for it, whatever was told before.
-pub(crate) fn tell(command: &mut Command, held: &Held, token: Option<u64>) {
-    let (name, owner) = (held.name().to_owned(), held.owner().to_string());
-    command.env(NAME, &name).env(OWNER, &owner);
+/// Sets the environment of a command that runs under a new hold.
+pub(crate) fn set_environment(command: &mut Command, held: &Held, token: Option<u64>) {
+    let (name, owner, token) = (held.name(), held.owner().to_string(), token.map(|token| token.to_string()));
+    set(command, name, &owner, token.as_deref());
+    let mut around = around();
+    around.push([name.to_owned(), owner].into_iter().chain(token).collect());
+    command.env(AROUND, serde_json::to_string(&around).unwrap_or_default());
+}
+
+/// Replaces what was inherited.
+fn set(command: &mut Command, name: &str, owner: &str, token: Option<&str>) {
+    command.env(NAME, name).env(OWNER, owner);
     match token {
-        Some(token) => command.env(TOKEN, token.to_string()),
+        Some(token) => command.env(TOKEN, token),
         None => command.env_remove(TOKEN),
     };
-    let mut around = around();
-    around.push((name, owner));
-    command.env(AROUND, serde_json::to_string(&around).unwrap_or_default());
 }

@@ -1,4 +1,4 @@
-//! Which names `list` and `watch` show: what matches, without what lies there unused.
+//! Which names `list` and `watch` show: those that match, without unused semaphores.
 
 use clap::Args;
 use lockkeeper::backend::{Kind, Snapshot};
@@ -6,16 +6,16 @@ use lockkeeper::{Client, Error};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Selection {
-    /// Show also semaphores of which nobody has a permit; without it, one is shown only if PATTERN is its name
+    /// Also show semaphores that nobody holds a permit of; without it, only if PATTERN is the exact name
     #[arg(short, long)]
     all: bool,
 
-    /// Only names that match: * is any text, ? any character
+    /// Only names that match this pattern: * is any text, ? any character
     #[arg(default_value = "*", hide_default_value = true)]
     pattern: String,
 }
 
-/// What was found, and how many semaphores that nobody uses were left out.
+/// The names that were found, and how many unused semaphores were left out.
 #[derive(Debug)]
 pub(crate) struct Selected {
     pub(crate) found: Vec<Snapshot>,
@@ -30,7 +30,7 @@ impl Selection {
         Ok(Selected { unused: before - found.len(), found })
     }
 
-    /// What is said where there is nothing to show.
+    /// The message if there is nothing to show.
     pub(crate) fn nothing(&self, selected: &Selected, client: &Client) -> String {
         let matching = if self.pattern == "*" { String::new() } else { format!(" that matches {:?}", self.pattern) };
         let unused = match selected.unused {
@@ -42,7 +42,7 @@ impl Selection {
     }
 }
 
-/// A semaphore stays when its last permit is given back, so that all keep agreeing on its size: that is not held.
+/// A semaphore stays when its last permit is released, so that all users keep the same size. It is not held then.
 fn is_unused(found: &Snapshot) -> bool {
     found.kind == Kind::Semaphore && found.holders.is_empty() && found.queue.is_empty()
 }

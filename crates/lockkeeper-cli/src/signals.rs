@@ -1,4 +1,4 @@
-//! The signals that are meant for the command: we take them, so that they can be passed on.
+//! Signals that are meant for the command: this process receives them and passes them on.
 
 use std::future::poll_fn;
 use std::io;
@@ -12,19 +12,19 @@ use tokio::signal::unix::{self, SignalKind};
 const PASSED: [Signal; 8] =
     [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::CONT, Signal::TSTP];
 
-/// Takes the signals from when it is made.
+/// Receives the signals as long as it exists.
 #[derive(Debug)]
 pub(crate) struct Signals(Vec<(Signal, unix::Signal)>);
 
 impl Signals {
-    /// Takes all of them but those that we were started to ignore (`nohup`, `&` in a script): the command inherits that.
+    /// Receives all of them, except those that were ignored when this process started (`nohup`, `&` in a script): the command inherits that.
     pub(crate) fn take() -> io::Result<Self> {
         let listened = PASSED.into_iter().filter(|signal| !is_ignored(*signal));
         let streams = listened.map(|signal| Ok((signal, unix::signal(SignalKind::from_raw(signal.as_raw()))?)));
         streams.collect::<io::Result<_>>().map(Self)
     }
 
-    /// The next one. Nothing is missed when it is dropped.
+    /// The next signal. Nothing is missed when the future is dropped.
     pub(crate) async fn next(&mut self) -> Signal {
         poll_fn(|context| {
             for (signal, stream) in &mut self.0 {
@@ -37,13 +37,13 @@ impl Signals {
         .await
     }
 
-    /// The next one that asks us to end, while there is no command to pass it to. A stop stops us, and `before` is done before.
+    /// The next signal that asks to end, while there is no command to pass it to. On TSTP, runs `before` and stops this process.
     pub(crate) async fn end(&mut self, mut before: impl FnMut()) -> Signal {
         loop {
             match self.next().await {
                 Signal::TSTP => {
                     before();
-                    crate::child::stop_ourselves();
+                    crate::child::stop_this_process();
                 }
                 Signal::CONT => {}
                 signal => return signal,
@@ -51,7 +51,7 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal that we sent to ourselves, so that it is not taken for somebody else's later.
+    /// Waits for a signal that this process sent to itself, so that it is not handled again later.
     pub(crate) async fn came(&mut self, sent: Signal) {
         if let Some((_, stream)) = self.0.iter_mut().find(|(signal, _)| *signal == sent) {
             stream.recv().await;
@@ -59,12 +59,12 @@ impl Signals {
     }
 }
 
-/// Whether we ignore a signal: where the system tells it without a system call of our own.
+/// Whether this process ignores a signal. Read from `/proc`, because the system call needs unsafe code.
 pub(crate) fn is_ignored(signal: Signal) -> bool {
     ignored() & (1 << (signal.as_raw() - 1)) != 0
 }
 
-/// The set of ignored signals, bit by bit, as it was when we started.
+/// The ignored signals when this process started, one bit each.
 fn ignored() -> u64 {
     static IGNORED: OnceLock<u64> = OnceLock::new();
     *IGNORED.get_or_init(read_ignored)

@@ -1,4 +1,4 @@
-//! Which store: what was written, else what the environment says, else the config file, else the default.
+//! Which store: the option, else the environment, else the config file, else the default.
 
 use std::fmt;
 
@@ -8,27 +8,27 @@ use lockkeeper::{Builder, Client};
 use crate::config;
 use crate::exit::{Code, Failure};
 
-/// Where the locks are when nobody says.
+/// The store if none is named.
 const DEFAULT: &str = "sqlite:";
 
 const VARIABLE: &str = "LOCKKEEPER_STORE";
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StoreOption {
-    /// The store: sqlite:FILE on this machine, redis://HOST across machines, config:FILE for what a file names [default: $LOCKKEEPER_STORE, else the config file's, else
+    /// Store URL: sqlite:FILE on this machine, redis://HOST across machines, config:FILE for a config file [default: $LOCKKEEPER_STORE, else the config file, else
     /// sqlite: in your state directory]
-    // Global: it may stand before the verb too, and is handed down to the verb, which reads it.
+    // Global: it may also come before the verb.
     #[arg(short = 'S', long, value_name = "URL", global = true)]
     store: Option<String>,
 }
 
-/// A store, and who named it. Its URL may hold a password: it is never printed.
+/// A store URL and where it comes from. The URL may contain a password: it is never printed.
 pub(crate) struct Chosen {
     pub(crate) url: String,
     pub(crate) by: String,
 }
 
-/// Whether a store, by its URL as the library shows it, is seen by one process only: also one of the servers of a majority.
+/// Whether a store, or one server of a majority, exists inside one process only. `url` is as the library prints it.
 pub(crate) fn is_private(url: &str) -> bool {
     match url.strip_prefix("redlock:") {
         Some(servers) => servers.split(',').any(is_private),
@@ -37,12 +37,11 @@ pub(crate) fn is_private(url: &str) -> bool {
 }
 
 impl StoreOption {
-    /// Connects to the store. Every lockkeeper is a process of its own: a store that others do not see has nothing to show, and excludes nobody.
+    /// Connects to the store. A store inside one process is refused: every lockkeeper is a process, so it would exclude nobody.
     pub(crate) async fn connect(&self, builder: Builder) -> Result<Client, Failure> {
         let client = builder.connect(&self.find()?.url).await?;
         if is_private(client.url()) {
-            let message = "memory: lives inside one process, so no other lockkeeper would see what is done there; use sqlite: on one machine, or \
-                           redis://HOST across machines";
+            let message = "memory: lives inside one process, so no other lockkeeper sees its locks; use sqlite: on one machine, or redis://HOST across machines";
             return Err(Failure::new(Code::Usage, message));
         }
         Ok(client)
@@ -63,7 +62,7 @@ impl StoreOption {
             let unnamed = || Failure::new(Code::Usage, format!("the config file {by}: its name is not UTF-8"));
             return Ok(Chosen { url: format!("config:{}", file.to_str().ok_or_else(unnamed)?), by });
         }
-        Ok(Chosen { url: DEFAULT.to_owned(), by: "nobody, so it is the default".to_owned() })
+        Ok(Chosen { url: DEFAULT.to_owned(), by: "default (no -S, no $LOCKKEEPER_STORE, no config file)".to_owned() })
     }
 }
 

@@ -1,11 +1,11 @@
-//! Columns under each other. Where there is too little room for them, some are shortened, in a given order.
+//! Aligned columns. If they do not fit, some are shortened, in a given order.
 
 use crate::terminal::cut;
 
 /// Between two columns.
 const GAP: &str = "  ";
 
-/// A column that may be shortened, to so many characters at least.
+/// A column that may be shortened, to `least` characters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Yielding {
     pub(crate) column: usize,
@@ -17,7 +17,7 @@ pub(crate) fn aligned<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     fitted(rows, &[], None)
 }
 
-/// Columns as wide as their widest cell; if that is more than the room, those that yield are shortened, the first one first.
+/// Columns as wide as their widest cell. If they do not fit into `room`, the columns in `yielding` are shortened, in that order.
 pub(crate) fn fitted<const N: usize>(rows: &[[String; N]], yielding: &[Yielding], room: Option<usize>) -> Vec<String> {
     let widest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let mut widths: [usize; N] = std::array::from_fn(widest);
@@ -35,7 +35,7 @@ pub(crate) fn fitted<const N: usize>(rows: &[[String; N]], yielding: &[Yielding]
     rows.iter().map(line).collect()
 }
 
-/// At most `width` characters. A number at the end stays whole where it can: half of that of a process would be that of another.
+/// At most `width` characters. A number at the end is kept whole if possible: half of a process id is another process id.
 fn shortened(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {

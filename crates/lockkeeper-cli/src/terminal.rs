@@ -1,4 +1,4 @@
-//! What can be drawn on the terminal, if there is one.
+//! What can be drawn on the terminal, if there is one; and text that is safe to draw.
 
 use std::io::{IsTerminal, stdout};
 use std::os::fd::AsFd;
@@ -19,12 +19,12 @@ pub(crate) fn size(stream: impl AsFd) -> (usize, usize) {
     known.map_or((80, 24), |size| (size.ws_col.into(), size.ws_row.into()))
 }
 
-/// How wide what is printed may be: what is no terminal takes any width.
+/// The width of stdout; `None` if it is not a terminal and takes any width.
 pub(crate) fn room() -> Option<usize> {
     stdout().is_terminal().then(|| size(stdout()).0)
 }
 
-/// At most `width` characters, the last of which tells that there are more.
+/// At most `width` characters; `…` at the end if some were cut.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -32,7 +32,35 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Text of others, without what would move the cursor.
+/// Text of others for a table: each character that could change the terminal or the order of the text becomes one replacement character.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+    text.chars().map(|letter| if is_unsafe(letter) { '\u{fffd}' } else { letter }).collect()
+}
+
+/// Text of others for a message: such characters are written as `\u{1b}`.
+pub(crate) fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if is_unsafe(letter) { safe.extend(letter.escape_unicode()) } else { safe.push(letter) }
+    }
+    safe
+}
+
+/// Control characters, which can move the cursor or worse, and invisible marks, which can show text in another order than it has.
+fn is_unsafe(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_and_direction_marks_do_not_reach_the_terminal() {
+        let hostile = "a\x1b[2Jb\u{9b}c\u{202e}d\u{2066}e\u{200f}f";
+        assert_eq!(plain(hostile), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}d\u{fffd}e\u{fffd}f");
+        assert_eq!(escaped(hostile), "a\\u{1b}[2Jb\\u{9b}c\\u{202e}d\\u{2066}e\\u{200f}f");
+        assert_eq!(escaped("orders: Ünï \u{1f600}"), "orders: Ünï \u{1f600}");
+    }
 }

@@ -1,4 +1,4 @@
-//! What people and scripts see of a lock: rows of a table, and JSON whose fields stay what they are.
+//! A lock as a row of a table, and as JSON with stable fields.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::terminal::plain;
 
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct OutputOption {
-    /// How to print it
+    /// Output format
     #[arg(short, long, value_name = "FORM", value_enum, default_value = "table")]
     pub(crate) output: Output,
 }
@@ -22,7 +22,7 @@ pub(crate) enum Output {
     Json,
 }
 
-/// One name as JSON. What the store does not know is null.
+/// One name as JSON. Unknown values are null.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Seen {
     pub(crate) name: String,
@@ -85,7 +85,7 @@ impl From<&Snapshot> for Seen {
 }
 
 impl Seen {
-    /// The same without what changes by itself as time goes by.
+    /// The same without the values that change with time.
     pub(crate) fn timeless(&self) -> Self {
         let mut still = self.clone();
         for holder in &mut still.holders {
@@ -119,7 +119,7 @@ pub(crate) fn claim(claim: Claim) -> String {
     }
 }
 
-/// Who a holder is, as people know it: host and process, else the owner.
+/// Who a holder is: host and process if known, else the owner id.
 pub(crate) fn who(holder: &Holder) -> String {
     match &holder.client {
         Some(client) => format!("{} pid {}", plain(&client.host), client.pid),
@@ -141,7 +141,7 @@ pub(crate) fn ago(time: Duration) -> String {
 
 const HEAD: [&str; 7] = ["NAME", "KIND", "OWNER", "HOST AND PID", "HELD FOR", "LEASE LEFT", "WAITERS"];
 
-/// The columns that are shortened where there is little room: the owner first, whom host and process tell better.
+/// The columns that are shortened on a narrow terminal: the owner first, because host and process say more.
 const YIELDING: [Yielding; 4] = [
     Yielding { column: 2, least: 5 },
     Yielding { column: 3, least: 10 },
@@ -149,7 +149,7 @@ const YIELDING: [Yielding; 4] = [
     Yielding { column: 0, least: 8 },
 ];
 
-/// The table of what is held, a row per holder, no wider than the room where it can be.
+/// The table of locks, one row per holder, no wider than `room` if possible.
 pub(crate) fn table(found: &[Snapshot], room: Option<usize>) -> Vec<String> {
     let unknown = || "-".to_owned();
     let mut rows = vec![HEAD.map(str::to_owned)];

@@ -1,4 +1,4 @@
-//! The line that tells a person why nothing happens: who holds the lock, how long, and who is first. It is gone before anything else is written.
+//! The line on the terminal that says why nothing happens: who holds the lock, for how long, the place in the queue. It is erased before anything else is written.
 
 use std::future::Future;
 use std::io::{Write as _, stderr};
@@ -11,18 +11,18 @@ use tokio::time::{Instant, sleep};
 use crate::terminal;
 use crate::view::{ago, who};
 
-/// Waits shorter than this are not worth a word.
+/// Shorter waits are not shown.
 const QUIET: Duration = Duration::from_millis(400);
 
-/// How often it is drawn anew.
+/// How often the line is updated.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// Waits for `work`, and shows what it waits for where a person can see it.
+/// Waits for `work`. If stderr is a terminal, shows meanwhile what it waits for.
 pub(crate) async fn shown<T>(client: &Client, name: &str, began: Instant, work: impl Future<Output = T>) -> T {
     if !terminal::is_drawable(&stderr()) {
         return work.await;
     }
-    // Erased however this ends: also when a signal drops it.
+    // Erased also when a signal drops this future.
     let mut line = Line { drawn: false };
     let mut work = std::pin::pin!(work);
     let mut pause = QUIET;
@@ -33,7 +33,7 @@ pub(crate) async fn shown<T>(client: &Client, name: &str, began: Instant, work: 
             () = sleep(pause) => {}
         }
         pause = REDRAW;
-        // The line is for people: if the store does not answer, the last one stands.
+        // If the store does not answer, the last line stays.
         tokio::select! {
             biased;
             done = &mut work => return done,
@@ -66,14 +66,14 @@ impl Drop for Line {
     }
 }
 
-/// Takes the line away before the terminal is used for something else; does nothing where none can be.
+/// Erases the line before the terminal is used for something else.
 pub(crate) fn erase() {
     if terminal::is_drawable(&stderr()) {
         let _ = write!(stderr(), "\r\x1b[K");
     }
 }
 
-/// By whom, and since when; `None` if nobody is known to hold it.
+/// Who holds the lock and since when; `None` if no holder is known.
 pub(crate) fn held(found: &Snapshot) -> Option<String> {
     let holder = found.holders.first()?;
     let mut text = format!("held by {}", who(holder));

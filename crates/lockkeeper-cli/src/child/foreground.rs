@@ -1,8 +1,8 @@
-//! Lending the terminal to the command's process group, and taking it back: what a shell does for its jobs.
+//! Lends the terminal to the command's process group, and takes it back: what a shell does for its jobs.
 //!
-//! A command on a terminal (stdin and stdout are one) gets it at once, and before it runs: its first read must not find somebody else's
-//! terminal, and its first ^C must not miss it. In a pipeline a pager behind us may want it more, so there the
-//! command gets it when it asks: when the kernel stops it for reading, or for changing the terminal's settings, in the background.
+//! If stdin and stdout are a terminal, the command gets it before it runs, so that its first read succeeds and the first ^C reaches it.
+//! In a pipeline a pager after us may need the terminal. There the command gets it when the kernel stops it for reading
+//! from the terminal, or for changing its settings, in the background.
 
 use std::fs::{File, OpenOptions};
 use std::io::IsTerminal as _;
@@ -11,24 +11,24 @@ use nix::sys::signal::{SigSet, Signal as Blocked};
 use rustix::process::{Pid, Signal, kill_current_process_group};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
-/// The controlling terminal, before there is a command to lend it to.
+/// The controlling terminal, before the command exists.
 #[derive(Debug)]
 pub(super) struct Lender {
     device: File,
     group: Pid,
-    /// The settings to come back to.
+    /// The settings to restore.
     settings: Option<Termios>,
 }
 
 impl Lender {
-    /// The terminal of this process, if it has one, as what the process group `group` may lend.
+    /// Opens the terminal of this process, if it has one. The process group `group` lends it.
     pub(super) fn open(group: Pid) -> Option<Self> {
         let device = OpenOptions::new().read(true).write(true).open("/dev/tty").ok()?;
         let settings = tcgetattr(&device).ok();
         Some(Self { device, group, settings })
     }
 
-    /// To be lent to the group `to`.
+    /// The borrower is the process group `to`.
     pub(super) fn to(self, to: Pid) -> Terminal {
         let Self { device, group, settings } = self;
         Terminal { device, ours: group, to, settings, wanted: false }
@@ -37,12 +37,12 @@ impl Lender {
 
 /// Whether a command gets the terminal before it runs.
 pub(super) fn is_lent_at_once() -> bool {
-    let for_people = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    // In a command substitution a shell has us ignore that signal: the command would never ask.
-    for_people || crate::signals::is_ignored(Signal::TTIN)
+    let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    // In a command substitution the shell makes us ignore this signal, so the command would never be stopped.
+    interactive || crate::signals::is_ignored(Signal::TTIN)
 }
 
-/// The controlling terminal, and to whom it may be lent.
+/// The controlling terminal, and the group that may borrow it.
 #[derive(Debug)]
 pub(super) struct Terminal {
     device: File,
@@ -54,14 +54,14 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Lends it if it is ours to lend; whether the command has it now.
+    /// Lends it if our group has it. Returns whether the command has it now.
     pub(super) fn lend_on_demand(&mut self) -> bool {
         let lent = self.is_lent() || (self.has(self.ours) && self.give(self.to));
         self.wanted |= lent;
         lent
     }
 
-    /// After a stop, if the shell put us into the foreground again.
+    /// Lends it again after a stop, if the shell put us into the foreground.
     pub(super) fn lend_again(&mut self) {
         if self.wanted {
             self.lend_on_demand();
@@ -72,14 +72,14 @@ impl Terminal {
         self.has(self.to)
     }
 
-    /// Takes it from the command, with the settings that the command gave it.
+    /// Takes it back, with the settings that the command left.
     pub(super) fn take_back(&self) {
         if self.is_lent() {
             self.give(self.ours);
         }
     }
 
-    /// Takes it from a command that was killed, with the settings from before.
+    /// Takes it back from a killed command, and restores the settings.
     pub(super) fn restore(&self) {
         if self.is_lent() {
             self.take_back();
@@ -93,7 +93,7 @@ impl Terminal {
         tcgetpgrp(&self.device).is_ok_and(|foreground| foreground == group)
     }
 
-    /// In the background this would stop us, unless the signal for it is blocked.
+    /// From the background this would stop us, so the signal is blocked meanwhile.
     fn give(&self, group: Pid) -> bool {
         let mut blocked = SigSet::empty();
         blocked.add(Blocked::SIGTTOU);
@@ -106,7 +106,7 @@ impl Terminal {
     }
 }
 
-/// A signal to all of our own group, as the terminal sends it.
-pub(super) fn tell_our_group(signal: Signal) {
+/// Sends a signal to our own process group, as the terminal does.
+pub(super) fn signal_own_group(signal: Signal) {
     let _ = kill_current_process_group(signal);
 }

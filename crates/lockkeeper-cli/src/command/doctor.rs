@@ -1,4 +1,4 @@
-//! `lockkeeper doctor`: the self-test of connecting, in full; success only if locks are safe there.
+//! `lockkeeper doctor`: all checks of the store; success only if locks are safe in it.
 
 use clap::Args;
 use lockkeeper::Client;
@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     output: OutputOption,
 }
 
-/// What was found, as JSON.
+/// The findings, as JSON.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     store: &'a str,
@@ -54,7 +54,7 @@ impl Mark {
     }
 }
 
-/// What a finding means to us. That a store is seen by one process only is a note to a program; every lockkeeper is a process.
+/// What a finding means here. A store inside one process is only a note for a library user, but useless for the command line.
 fn mark(finding: &Finding, private: bool) -> Mark {
     match finding.verdict {
         Verdict::Unfit(_) => Mark::Bad,
@@ -77,12 +77,12 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
         Output::Json => print([json(&report)?])?,
         Output::Table => print(table(&report))?,
     };
-    if safe { Ok(0) } else { Err(Failure::new(Code::Unavailable, "locks are not safe there; see what is marked BAD")) }
+    if safe { Ok(0) } else { Err(Failure::new(Code::Unavailable, "locks are not safe in this store; see the lines marked BAD")) }
 }
 
 fn table(report: &Report<'_>) -> Vec<String> {
     let row = |mark: Mark, about: &str, says: &str| [mark.shown(), about, says].map(str::to_owned);
-    let mut rows = vec![row(Mark::Ok, "store", report.store), row(Mark::Ok, "named by", report.named_by)];
+    let mut rows = vec![row(Mark::Ok, "store", report.store), row(Mark::Ok, "source", report.named_by)];
     rows.extend(report.findings.iter().map(|found| row(found.verdict, found.about, found.says)));
     aligned(&rows)
 }

@@ -1,4 +1,4 @@
-//! `lockkeeper help`: a verb, or the exit statuses.
+//! `lockkeeper help`: the help of a verb, or the exit statuses.
 
 use clap::{Args, Command};
 
@@ -6,7 +6,7 @@ use super::print;
 use crate::args::command;
 use crate::exit::{Code, Failure, table};
 
-/// The topic that is no verb.
+/// The topic that is not a verb.
 const EXIT_CODES: &str = "exit-codes";
 
 #[derive(Args, Debug)]

@@ -1,4 +1,4 @@
-//! `lockkeeper hold`: take the lock, tell it as a line of JSON, keep it until a signal or the end of stdin.
+//! `lockkeeper hold`: acquire the lock, print a line of JSON, hold it until a signal or the end of stdin.
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -10,16 +10,16 @@ use serde::Serialize;
 
 use super::{internal, json, print};
 use crate::exit::{Code, Failure, say};
+use crate::lock_options::LockOptions;
 use crate::signals::Signals;
-use crate::taking::Taking;
 use crate::{args, view};
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    taking: Taking,
+    lock: LockOptions,
 
-    /// What to hold
+    /// The name to hold
     name: OsString,
 }
 
@@ -37,38 +37,38 @@ struct Line<'a> {
 pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     let began = Instant::now();
     let name = args::name(arguments.name)?;
-    let taking = arguments.taking;
-    let mut signals = Signals::take().map_err(|error| internal("signals cannot be received", &error))?;
-    let client = taking.connect(&mut signals).await?;
-    let taken = taking.take(&client, &name, began, &mut signals).await?;
-    let claim = taking.claim();
+    let lock = arguments.lock;
+    let mut signals = Signals::take().map_err(|error| internal("cannot receive signals", &error))?;
+    let client = lock.connect(&mut signals).await?;
+    let guard = lock.acquire(&client, &name, began, &mut signals).await?;
+    let claim = lock.claim();
     let line = Line {
         name: &name,
         kind: view::kind(claim.kind()),
         holds: view::claim(claim),
-        owner: taken.owner().to_string(),
-        token: taken.token(),
+        owner: guard.owner().to_string(),
+        token: guard.token(),
         store: client.url(),
     };
     print([json(&line)?])?;
     let reason = tokio::select! {
         biased;
-        reason = taken.lost() => Some(reason),
+        reason = guard.lost() => Some(reason),
         () = end_of_input() => None,
         _ = signals.end(|| {}) => None,
     };
-    let released = taken.release().await;
+    let released = guard.release().await;
     match (reason, released) {
         (Some(reason), _) => Err(Failure::new(Code::Lost, format!("the lock {name:?} is lost: {reason}"))),
         (None, Err(error)) if error.kind() != ErrorKind::Lost => {
-            say(&format!("{name:?} was not given back, its lease will end it: {error}"));
+            say(&format!("could not release {name:?}, it is free when its lease ends: {error}"));
             Ok(0)
         }
         (None, released) => released.map(|()| 0).map_err(Failure::from),
     }
 }
 
-/// On a thread of its own: reading cannot be given up, and the process ends without waiting for it.
+/// Reads on its own thread: a read cannot be cancelled, and the process ends without waiting for it.
 async fn end_of_input() {
     let (tell, told) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! `lockkeeper latch`: a gate that opens when a number of events have happened.
+//! `lockkeeper latch`: a latch that opens when a number of events have happened.
 
 use std::ffi::OsString;
 use std::future::IntoFuture as _;
@@ -8,21 +8,26 @@ use clap::{Args, Subcommand};
 use lockkeeper::{Client, ErrorKind};
 
 use super::{connect, internal, print};
-use crate::exit::{Code, Failure};
+use crate::exit::{Code, Failure, say};
 use crate::signals::Signals;
 use crate::store::StoreOption;
 use crate::{args, duration, waiting};
 
+/// How often `set --force` tries if others set the latch at the same time.
+const FORCED_TRIES: usize = 10;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Arguments {
-    /// Close a latch that is open, with so many events to go
+    /// Close a latch until COUNT events have happened; it must be open, unless --force is given
     Set(Set),
-    /// One event happened; prints how many are to go
-    Down(Named),
-    /// Wait until a latch is open; one that was never set is
+    /// Count events that happened; prints how many are still to come
+    Down(Down),
+    /// Wait until a latch is open; one that was never set is open
     Wait(Wait),
-    /// Print how many events are to go; 0 is open
+    /// Print how many events are still to come; 0 means open
     Show(Named),
+    /// Open a latch and remove it, however many events are still to come
+    Remove(Named),
 }
 
 #[derive(Args, Debug)]
@@ -30,7 +35,7 @@ pub(crate) struct Named {
     #[command(flatten)]
     store: StoreOption,
 
-    /// Which latch
+    /// The name of the latch
     name: OsString,
 }
 
@@ -39,9 +44,23 @@ pub(crate) struct Set {
     #[command(flatten)]
     latch: Named,
 
-    /// How many events
+    /// Replace the count of a latch that is closed. It is open for a moment: waiters continue
+    #[arg(short, long)]
+    force: bool,
+
+    /// The number of events
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Down {
+    /// Count this many events [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), default_value_t = 1, hide_default_value = true)]
+    by: u32,
+
+    #[command(flatten)]
+    latch: Named,
 }
 
 #[derive(Args, Debug)]
@@ -50,7 +69,7 @@ pub(crate) struct Wait {
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
     wait: Option<Duration>,
 
-    /// The exit status when it did not open in that time
+    /// Exit status if the latch did not open in that time
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Code::NotAcquired as u8)]
     conflict_exit_code: u8,
 
@@ -70,22 +89,48 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
         Arguments::Set(set) => {
             let (client, name) = set.latch.find().await?;
             let latch = client.latch(&name);
-            if latch.try_set(set.count).await? {
-                return Ok(0);
+            // With --force another process may set it again between the two requests.
+            for _ in 0..FORCED_TRIES {
+                if latch.try_set(set.count).await? {
+                    return Ok(0);
+                }
+                if !set.force {
+                    break;
+                }
+                latch.remove().await?;
             }
             let to_go = latch.count().await?;
             Err(Failure::new(
                 Code::NotAcquired,
-                format!("{name:?} is closed already, with {to_go} to go; it can be set when it is open"),
+                format!("{name:?} is already closed, with {to_go} to go; use --force to replace the count, or latch remove"),
             ))
         }
-        Arguments::Down(named) => {
+        Arguments::Down(down) => {
+            let (client, name) = down.latch.find().await?;
+            let latch = client.latch(&name);
+            let mut to_go = latch.count_down().await?;
+            for _ in 1..down.by {
+                // Nothing to count any more; a latch that is set again meanwhile waits for other events.
+                if to_go == 0 {
+                    break;
+                }
+                to_go = latch.count_down().await?;
+            }
+            print([to_go.to_string()])
+        }
+        Arguments::Remove(named) => {
             let (client, name) = named.find().await?;
-            print([client.latch(&name).count_down().await?.to_string()])
+            if client.latch(&name).remove().await? {
+                return Ok(0);
+            }
+            Err(Failure::new(Code::NotAcquired, format!("{name:?} is not closed, so there is nothing to remove")))
         }
         Arguments::Wait(wait) => {
             let (client, name) = wait.latch.find().await?;
-            let mut signals = Signals::take().map_err(|error| internal("signals cannot be received", &error))?;
+            let mut signals = Signals::take().map_err(|error| internal("cannot receive signals", &error))?;
+            if client.inspect(&name).await?.is_none() {
+                say(&format!("no latch {name:?} is set: it was never set, or is open already; check the name"));
+            }
             let latch = client.latch(&name);
             let opening = if let Some(limit) = wait.wait { latch.wait().timeout(limit) } else { latch.wait() };
             let opened = waiting::shown(&client, &name, tokio::time::Instant::now(), opening.into_future());

@@ -1,4 +1,4 @@
-//! `lockkeeper list`: what is held.
+//! `lockkeeper list`: the locks that are held.
 
 use clap::Args;
 

@@ -9,29 +9,29 @@ use super::{help, internal, print};
 use crate::args::ENVIRONMENT;
 use crate::exit::{Code, Failure, of_run, of_verb};
 
-/// How the titles of sections begin that explain variables.
+/// Sections whose title starts like this explain variables.
 const ENVIRONMENT_TITLE: &str = "Environment";
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
-    /// The verb [default: the page of all verbs]
+    /// The verb [default: the main page]
     verb: Vec<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     let verb = help::find(&arguments.verb)?;
     let mut text = Vec::new();
-    // What stands below the options in help has sections of its own in a page.
+    // The texts after the options become sections of the page.
     Man::new(verb.clone().after_help(Resettable::Reset).after_long_help(Resettable::Reset))
         .source(concat!("lockkeeper ", env!("CARGO_PKG_VERSION")))
         .manual("Locks for the shell")
         .render(&mut text)
         .and_then(|()| sections(&verb, arguments.verb.first().map(String::as_str)).to_writer(&mut text))
-        .map_err(|error| internal("the page cannot be written", &error))?;
+        .map_err(|error| internal("cannot write the page", &error))?;
     print([String::from_utf8_lossy(&text).trim_end()])
 }
 
-/// What follows the options: exit status and environment, and what help says after them.
+/// The sections after the options: exit status, environment, and the texts after the options in the help.
 fn sections(verb: &Command, name: Option<&str>) -> Roff {
     let mut page = Roff::new();
     let uses_store = verb.get_arguments().any(|argument| argument.get_id() == "store" && !argument.is_hide_set());
@@ -61,7 +61,7 @@ fn statuses(verb: Option<&str>, uses_store: bool) -> Vec<(String, &'static str)>
     }
 }
 
-/// A paragraph with a title becomes a section: of examples, which nothing may fill, or of terms. One without tells where to read on.
+/// A paragraph with a title becomes a section of examples, which are not filled, or of terms. One without a title becomes SEE ALSO.
 fn section(page: &mut Roff, part: &str) {
     let mut lines = part.lines();
     let Some(title) = lines.next().and_then(|first| first.strip_suffix(':')) else {
@@ -83,7 +83,7 @@ fn item(page: &mut Roff, term: &str, says: &str) {
     page.control("TP", []).text([bold(term)]).text([roman(says)]);
 }
 
-/// The command as it is typed, and below it what it does.
+/// The command as it is typed, with its explanation below.
 fn example(page: &mut Roff, command: &str, says: &str) {
     page.control("PP", []).control("nf", []).text([roman(command)]).control("fi", []);
     if !says.is_empty() {

@@ -1,4 +1,4 @@
-//! The verbs, one file each: what it takes, and what it does.
+//! The verbs, one file each: its options, and what it does.
 
 pub(crate) mod completions;
 pub(crate) mod doctor;
@@ -23,7 +23,7 @@ use crate::args::Verb;
 use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
 
-/// Does what was asked, and gives the exit status.
+/// Runs the verb and returns the exit status.
 pub(crate) fn run(verb: Verb) -> u8 {
     let ended = match verb {
         Verb::Run(arguments) => arguments.check().and_then(|job| block_on(run::run(job))),
@@ -42,13 +42,13 @@ pub(crate) fn run(verb: Verb) -> u8 {
     ended.unwrap_or_else(|failure| failure.show())
 }
 
-/// One thread is enough: the library keeps locks alive on a thread of its own. It is the main thread, because a command dies with the
-/// thread that started it.
+/// Runs on one thread: the library renews locks on its own thread. It is the main thread, because the parent-death signal of a command is sent when the
+/// thread that started it ends.
 fn block_on(verb: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let executor = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| internal("the machine gives no executor", &error))?;
+        .map_err(|error| internal("cannot start the async runtime", &error))?;
     executor.block_on(Box::pin(verb))
 }
 
@@ -60,15 +60,15 @@ async fn connect(store: &StoreOption) -> Result<Client, Failure> {
     store.connect(Client::builder()).await
 }
 
-/// Prints lines; a reader that went away has seen enough.
+/// Prints lines. A reader that closed the pipe is no error.
 fn print<S: AsRef<str>>(lines: impl IntoIterator<Item = S>) -> Result<u8, Failure> {
     let text: String = lines.into_iter().map(|line| format!("{}\n", line.as_ref())).collect();
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(internal("stdout cannot be written", &error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(internal("cannot write to stdout", &error)),
         _ => Ok(0),
     }
 }
 
 fn json(value: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(|error| Failure::new(Code::Internal, format!("this cannot be written as JSON: {error}")))
+    serde_json::to_string(value).map_err(|error| Failure::new(Code::Internal, format!("cannot write this as JSON: {error}")))
 }

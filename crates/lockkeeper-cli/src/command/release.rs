@@ -1,4 +1,4 @@
-//! `lockkeeper release`: take a lock from whoever holds it, and say from whom.
+//! `lockkeeper release`: release a lock by force, and say who held it.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin};
@@ -18,11 +18,11 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     store: StoreOption,
 
-    /// Do not ask; needed where there is no terminal to ask on
+    /// Do not ask for confirmation; required without a terminal
     #[arg(short, long)]
     yes: bool,
 
-    /// What to take from its holders
+    /// The name to release
     name: OsString,
 }
 
@@ -30,35 +30,42 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     let name = args::name(arguments.name)?;
     let asks = stdin().is_terminal() && stderr().is_terminal();
     if !arguments.yes && !asks {
-        return Err(Failure::new(Code::Usage, format!("this takes {name:?} from its holders; say --yes if that is meant")));
+        return Err(Failure::new(
+            Code::Usage,
+            format!("this releases {name:?} by force, while its holders may be at work; confirm with --yes"),
+        ));
     }
     let client = connect(&arguments.store).await?;
     let nobody = || Failure::new(Code::NotAcquired, format!("nobody holds {name:?}, so there is nothing to release"));
     if !arguments.yes {
         let found = client.inspect(&name).await?.filter(|found| !found.holders.is_empty()).ok_or_else(nobody)?;
         if !agreed(&name, &found.holders) {
-            return Err(Failure::new(Code::NotAcquired, format!("{name:?} stays with its holders")));
+            return Err(Failure::new(Code::NotAcquired, format!("{name:?} was not released")));
         }
     }
     let forced = client.force_release(&name).await?;
     if forced.from.is_empty() {
         return Err(nobody());
     }
-    print(forced.from.iter().map(|holder| format!("took {:?} from {}", plain(&name), described(holder))))?;
-    say(
-        "whoever had it learns of it at the next renewal, within about a third of the lease (10 s if none was given), and may be at work until then",
-    );
+    print(forced.from.iter().map(|holder| format!("released {:?}, held by {}", plain(&name), described(holder))))?;
+    say("the holder notices at its next renewal, within a third of its lease (10 s by default), and may be at work until then");
     Ok(0)
 }
 
 fn described(holder: &Holder) -> String {
-    format!("{} ({}, owner {})", who(holder), claim(holder.claim), plain(&holder.owner))
+    // Without a client card the owner id is all that is known, and `who` is the owner id.
+    match &holder.client {
+        Some(client) => {
+            format!("{} {} ({}, owner {})", who(holder), plain(&client.program), claim(holder.claim), plain(&holder.owner))
+        }
+        None => format!("{} ({})", who(holder), claim(holder.claim)),
+    }
 }
 
-/// They learn it only at their next renewal: nobody should do this by accident.
+/// Asks the user. Holders notice only at their next renewal, so this must not happen by accident.
 fn agreed(name: &str, holders: &[Holder]) -> bool {
     let from: Vec<_> = holders.iter().map(who).collect();
-    let _ = write!(stderr(), "take {:?} from {}, which may still be at work? [y/N] ", plain(name), from.join(", "));
+    let _ = write!(stderr(), "release {:?}, held by {}, which may still be at work? [y/N] ", plain(name), from.join(", "));
     let mut answer = String::new();
     let _ = stdin().lock().read_line(&mut answer);
     matches!(answer.trim(), "y" | "Y" | "yes")

@@ -1,8 +1,7 @@
-//! `lockkeeper run`: take the lock, run the command, give the lock back.
+//! `lockkeeper run`: acquire the lock, run the command, release the lock.
 
+use std::cell::Cell;
 use std::ffi::OsString;
-use std::future::Future;
-use std::pin::pin;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -12,12 +11,13 @@ use lockkeeper::{Client, ErrorKind};
 use tokio::time::sleep_until;
 
 use super::internal;
-use crate::child::{Change, Child};
-use crate::exit::{Code, Failure, of_child, say};
-use crate::hold::{Taken, outer_lasts, outer_lost};
+use crate::child::{Child, reap_orphans};
+use crate::exit::{Code, Failure, say};
+use crate::held::{AnyGuard, outer_lasts, outer_lost};
+use crate::lock_options::LockOptions;
 use crate::nested::{self, Outer};
 use crate::signals::Signals;
-use crate::taking::Taking;
+use crate::supervise::{Rules, supervise};
 use crate::{args, duration};
 
 pub(crate) const USAGE: &str =
@@ -26,58 +26,63 @@ pub(crate) const USAGE: &str =
 pub(crate) const LONG_ABOUT: &str = "\
 Run a command while holding a lock.
 
-Waits for the lock, runs the command, gives the lock back and exits with the command's status.
-The command runs in a process group of its own, which gets INT, TERM, HUP, QUIT, USR1, USR2, TSTP and CONT from us.
-When the lock is lost, or --max-hold is over, the group gets TERM, and KILL after the grace. If lockkeeper itself is killed, so is
-the command. Options go before NAME: what follows it is the command's.";
+Waits for the lock, runs the command, releases the lock and exits with the command's status.
+The command runs in its own process group. Signals sent to lockkeeper (INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT) go to the whole group.
+The lock is released when the whole group has ended. If a signal ended the command, the rest of the group is ended first.
+When the lock is lost, or --max-hold is over, the group gets TERM, and KILL after the grace. If lockkeeper is killed, or is
+stopped for longer than the lease, the group is killed. Options go before NAME; everything after it belongs to the command.";
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
   lockkeeper run hello -- echo \"only one of us at a time\"
-  lockkeeper run -S redis://127.0.0.1 -n backup -- ./backup.sh     skip it if it runs elsewhere
-  lockkeeper run -w 30s -E 75 deploy -- make deploy                wait half a minute at most
-  lockkeeper run --at-least 1m -n nightly -- ./report.sh           once, on hosts whose clocks differ by less than that
+  lockkeeper run -S redis://127.0.0.1 -n backup -- ./backup.sh     skip if it runs elsewhere
+  lockkeeper run -w 30s -E 75 deploy -- make deploy                wait at most 30 seconds
+  lockkeeper run --at-least 1m -n nightly -- ./report.sh           once per run, if the hosts' clocks differ by less than 1m
   lockkeeper run report -- sh -c 'psql -v token=$LOCKKEEPER_TOKEN -f report.sql'
 
 Environment of the command:
   LOCKKEEPER_NAME    the name of the lock
   LOCKKEEPER_TOKEN   the fencing token: a number larger than that of every earlier holder (permits have none)
-  LOCKKEEPER_OWNER   under which owner the store knows this hold
+  LOCKKEEPER_OWNER   the owner id of this hold in the store
 
-lockkeeper help exit-codes tells what exit statuses mean.";
+See lockkeeper help exit-codes for the exit statuses.";
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    taking: Taking,
+    lock: LockOptions,
 
     /// End the command after it has held the lock for this long
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
     max_hold: Option<Duration>,
 
-    /// Keep the lock for this long, even if the command is quick
+    /// Hold the lock for at least this long, even if the command ends earlier
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
     at_least: Option<Duration>,
 
-    /// How long a command may take to end after TERM before it is killed
+    /// Time between TERM and KILL when the command is ended
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true, default_value = "5s")]
     grace: Duration,
 
-    /// Inside a command that holds the lock already, run under that hold, and end (79) when it is lost
+    /// Release the lock when the command ends, even if processes of its group still run
+    #[arg(long)]
+    no_wait_group: bool,
+
+    /// If a command around this one holds the lock, run under its hold; exit 79 when that hold is lost
     #[arg(long, conflicts_with = "permits")]
     reenter: bool,
 
-    /// Run STRING with $SHELL, or /bin/sh
+    /// Run STRING with $SHELL, else with /bin/sh
     #[arg(short, long, value_name = "STRING")]
     command: Option<OsString>,
 
-    /// Name, command and arguments; the usage line tells it better.
-    // One list: options end at its first word, so that those of the command are never taken for ours.
+    /// Name, command and arguments; see the usage line.
+    // One list: options end at its first word, so options of the command are never mistaken for ours.
     #[arg(trailing_var_arg = true, hide = true)]
     words: Vec<OsString>,
 }
 
-/// `lockkeeper run`, complete and checked.
+/// A checked `lockkeeper run`.
 #[derive(Debug)]
 pub(crate) struct Job {
     options: Arguments,
@@ -89,21 +94,21 @@ impl Arguments {
     pub(crate) fn check(mut self) -> Result<Job, Failure> {
         let refused = |message: &str| Failure::new(Code::Usage, message);
         let mut words = std::mem::take(&mut self.words).into_iter();
-        let name = words.next().ok_or_else(|| refused("there is no name; write lockkeeper run NAME -- COMMAND"))?;
+        let name = words.next().ok_or_else(|| refused("there is no name; use lockkeeper run NAME -- COMMAND"))?;
         let name = args::name(name)?;
         let mut program = words.next();
         if let Some(word) = program.as_ref().filter(|word| *word != "--" && word.as_encoded_bytes().starts_with(b"-")) {
             let word = word.display();
             return Err(refused(&format!(
-                "{word} stands after the name; options go before it, a command that is so named after --"
+                "{word} comes after the name; options go before the name, a command that starts with - goes after --"
             )));
         }
         if program.as_ref().is_some_and(|word| word == "--") {
             program = words.next();
         }
         let command = match (self.command.take(), program) {
-            (Some(_), Some(_)) => return Err(refused("there are two commands; write it either after -c or after the name")),
-            (None, None) => return Err(refused("there is no command; write lockkeeper run NAME -- COMMAND")),
+            (Some(_), Some(_)) => return Err(refused("there are two commands; give it either after -c or after the name")),
+            (None, None) => return Err(refused("there is no command; use lockkeeper run NAME -- COMMAND")),
             (Some(string), None) => {
                 let shell = std::env::var_os("SHELL").filter(|shell| !shell.is_empty()).unwrap_or_else(|| "/bin/sh".into());
                 let mut command = Command::new(shell);
@@ -116,123 +121,102 @@ impl Arguments {
                 command
             }
         };
+        if let (Some(most), Some(least)) = (self.max_hold, self.at_least)
+            && most < least
+        {
+            return Err(refused(&format!("--max-hold {most:?} is shorter than --at-least {least:?}; use a longer --max-hold")));
+        }
         Ok(Job { options: self, name, command })
+    }
+
+    fn rules<'a>(&self, name: &'a str, since: Instant) -> Rules<'a> {
+        Rules {
+            name,
+            until: self.max_hold.map(|most| since + most),
+            grace: self.grace,
+            wait_group: !self.no_wait_group,
+            verbose: self.lock.verbose,
+        }
     }
 }
 
-/// Runs the command under the lock; its status, or why there is none.
+/// Runs the command under the lock. Returns its status, or why there is none.
 pub(crate) async fn run(mut job: Job) -> Result<u8, Failure> {
     let began = Instant::now();
-    // From here on a signal ends the waiting in good order, or goes to the command.
-    let mut signals = Signals::take().map_err(|error| internal("signals cannot be received", &error))?;
-    let client = job.options.taking.connect(&mut signals).await?;
+    // From here on a signal ends the wait in good order, or goes to the command.
+    let mut signals = Signals::take().map_err(|error| internal("cannot receive signals", &error))?;
+    let client = job.options.lock.connect(&mut signals).await?;
     if job.options.reenter
         && let Some(outer) = nested::outer(&job.name)
     {
         return run_inside(job, &client, &outer, signals).await;
     }
-    let taken = job.options.taking.take(&client, &job.name, began, &mut signals).await?;
+    let guard = job.options.lock.acquire(&client, &job.name, began, &mut signals).await?;
     let since = Instant::now();
-    nested::tell(&mut job.command, &taken, taken.token());
+    nested::set_environment(&mut job.command, &guard, guard.token());
+    let rules = job.options.rules(&job.name, since);
     let ended = match client.liveness().map_err(Failure::from).and_then(|alive| start(job.command, alive)) {
         Ok(child) => {
-            let lost = async { taken.lost().await.to_string() };
-            let options = &job.options;
-            supervise(child, &job.name, lost, options.max_hold.map(|most| since + most), options.grace, &mut signals).await
+            let lost = async { guard.lost().await.to_string() };
+            supervise(child, rules, lost, || guard.deadline(), &mut signals).await
         }
         Err(failure) => Err(failure),
     };
     if let (Ok(_), Some(least)) = (&ended, job.options.at_least) {
         tokio::select! {
             () = sleep_until((since + least).into()) => {}
-            // Nothing is kept any more, or nobody wants it kept.
-            _ = taken.lost() => {}
+            // The lock is gone, or the user does not want to wait.
+            _ = guard.lost() => {}
             _ = signals.end(|| {}) => {}
+            () = reap_orphans() => {}
         }
     }
-    finish(ended, taken).await
+    finish(ended, guard).await
 }
 
-/// Under the hold of a command around us, for as long as the store tells that it is held.
-async fn run_inside(job: Job, client: &Client, outer: &Outer, mut signals: Signals) -> Result<u8, Failure> {
-    let (name, claim) = (&job.name, job.options.taking.claim());
+/// Runs the command under the hold of a command around this one, for as long as the store says that it is held.
+async fn run_inside(mut job: Job, client: &Client, outer: &Outer, mut signals: Signals) -> Result<u8, Failure> {
+    let (name, claim) = (&job.name, job.options.lock.claim());
     let found = client.inspect(name).await?;
     let holders = found.iter().flat_map(|found| &found.holders).filter(|holder| holder.owner == outer.owner);
     if let Some(holder) = holders.clone().next()
         && (holder.claim.kind() != claim.kind()
             || (claim != Claim::Read && holders.clone().all(|holder| holder.claim == Claim::Read)))
     {
-        let message = format!("the command around this one holds {name:?} in another way; give --reenter the same of -s and -x");
+        let message =
+            format!("the command around this one holds {name:?} in another mode; use the same of -s and -x with --reenter");
         return Err(Failure::new(Code::Usage, message));
     }
-    let known_until = outer_lasts(client, name, outer).await?;
-    if job.options.taking.verbose {
-        say(&format!("inside {name:?}, which a command around this one holds as {}", outer.owner));
+    let known_until = Cell::new(outer_lasts(client, name, outer).await?);
+    outer.set_environment(&mut job.command, name, holders.clone().find_map(|holder| holder.token));
+    if job.options.lock.verbose {
+        say(&format!("running under {name:?}, which a command around this one holds as {}", outer.owner));
     }
-    let most = job.options.max_hold.map(|most| Instant::now() + most);
+    let rules = job.options.rules(name, Instant::now());
     let child = start(job.command, None)?;
-    let ended =
-        supervise(child, name, outer_lost(client, name, outer, known_until), most, job.options.grace, &mut signals).await?;
-    // What happened since the last look.
+    let lost = outer_lost(client, name, outer, &known_until);
+    let ended = supervise(child, rules, lost, || known_until.get(), &mut signals).await?;
+    // It may have been lost since the last check.
     outer_lasts(client, name, outer).await.map_err(|error| match error.kind() {
-        ErrorKind::Lost => Failure::new(Code::Lost, format!("{error}; the command may not have been alone")),
+        ErrorKind::Lost => Failure::new(Code::Lost, format!("{error}; another command may have run at the same time")),
         _ => Failure::from(error),
     })?;
     Ok(ended)
 }
 
 fn start(command: Command, alive: Option<std::os::fd::OwnedFd>) -> Result<Child, Failure> {
-    Child::start(command, alive).map_err(|error| internal("no process can be started", &error))
+    Child::start(command, alive).map_err(|error| internal("cannot start a process", &error))
 }
 
-/// Waits for the command, passes signals on to it, and ends it when the lock is lost or was held long enough.
-async fn supervise(
-    mut child: Child,
-    name: &str,
-    lost: impl Future<Output = String>,
-    until: Option<Instant>,
-    grace: Duration,
-    signals: &mut Signals,
-) -> Result<u8, Failure> {
-    let mut lost = pin!(lost);
-    let mut over = pin!(async {
-        match until {
-            Some(until) => sleep_until(until.into()).await,
-            None => std::future::pending().await,
-        }
-    });
-    let code = loop {
-        tokio::select! {
-            biased;
-            change = child.changed() => match change {
-                Ok(Change::Ended(status)) => return Ok(of_child(status)),
-                Ok(Change::Stopped(signal)) => child.stopped(signal, signals).await,
-                Err(error) => return Err(internal("the command cannot be waited for", &error)),
-            },
-            reason = &mut lost => {
-                say(&format!("the lock {name:?} is lost: {reason}; ending the command"));
-                break Code::Lost;
-            }
-            () = &mut over => {
-                say(&format!("the lock {name:?} was held for as long as --max-hold allows; ending the command"));
-                break Code::MaxHold;
-            }
-            signal = signals.next() => child.pass_on(signal),
-        }
-    };
-    child.end(grace, signals).await;
-    Err(Failure { code: code as u8, message: None })
-}
-
-/// Gives the lock back. The command's status stands, unless it turns out that the command was not alone.
-async fn finish(ended: Result<u8, Failure>, taken: Taken) -> Result<u8, Failure> {
-    let name = taken.name().to_owned();
-    match (taken.release().await, ended) {
+/// Releases the lock. The command's status stands, unless the lock was lost while the command ran.
+async fn finish(ended: Result<u8, Failure>, guard: AnyGuard) -> Result<u8, Failure> {
+    let name = guard.name().to_owned();
+    match (guard.release().await, ended) {
         (Err(error), Ok(_)) if error.kind() == ErrorKind::Lost => {
-            Err(Failure::new(Code::Lost, format!("{error}; the command may not have been alone")))
+            Err(Failure::new(Code::Lost, format!("{error}; another command may have run at the same time")))
         }
         (Err(error), ended) if error.kind() != ErrorKind::Lost => {
-            say(&format!("{name:?} was not given back, its lease will end it: {error}"));
+            say(&format!("could not release {name:?}, it is free when its lease ends: {error}"));
             ended
         }
         (_, ended) => ended,
@@ -269,7 +253,7 @@ mod tests {
             let job = job(line).unwrap();
             assert_eq!((job.name.as_str(), job.command.get_program().to_str().unwrap()), ("job", program), "{line:?}");
             assert_eq!(job.command.get_args().collect::<Vec<_>>(), arguments, "{line:?}");
-            assert!(!job.options.taking.verbose && job.options.taking.claim() == Claim::Mutex, "{line:?}");
+            assert!(!job.options.lock.verbose && job.options.lock.claim() == Claim::Mutex, "{line:?}");
         }
     }
 
@@ -292,6 +276,8 @@ mod tests {
             (&["--reenter", "--permits", "2", "job", "true"], "cannot be used with"),
             (&["-E", "256", "job", "true"], "256"),
             (&["--sideways", "job", "true"], "--sideways"),
+            (&["--max-hold", "1s", "--at-least", "2s", "job", "true"], "is shorter than --at-least"),
+            (&["--max-hold", "999999999999h", "job", "true"], "is too long"),
         ] {
             let message = job(line).unwrap_err();
             assert!(message.contains(says), "{line:?}: {message}");
@@ -310,7 +296,7 @@ mod tests {
             (&["--permits", "3", "--take", "2"], Claim::Permits { take: 2, of: 3 }),
         ] {
             let line: Vec<_> = line.iter().chain(&["job", "true"]).copied().collect();
-            assert_eq!(job(&line).unwrap().options.taking.claim(), claim, "{line:?}");
+            assert_eq!(job(&line).unwrap().options.lock.claim(), claim, "{line:?}");
         }
     }
 }

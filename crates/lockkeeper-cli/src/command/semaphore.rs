@@ -12,11 +12,11 @@ use crate::store::StoreOption;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Arguments {
-    /// Set how many permits there are; creates the semaphore
+    /// Set the number of permits; creates the semaphore
     Set(Set),
-    /// Show a semaphore: permits, and who has them
+    /// Show a semaphore: its permits and their holders
     Show(show::Arguments),
-    /// Remove a semaphore of which nobody has a permit: its name may be used for something else then
+    /// Remove a semaphore that nobody holds a permit of; its name is free for another kind of lock
     Remove(Remove),
 }
 
@@ -25,10 +25,10 @@ pub(crate) struct Set {
     #[command(flatten)]
     store: StoreOption,
 
-    /// Which semaphore
+    /// The name of the semaphore
     name: OsString,
 
-    /// How many permits; those above it stay with their holders and are not given out again
+    /// The number of permits; permits above it stay with their holders until these release them
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     permits: u32,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Remove {
     #[command(flatten)]
     store: StoreOption,
 
-    /// Which semaphore
+    /// The name of the semaphore
     name: OsString,
 }
 
@@ -53,11 +53,11 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
         Arguments::Remove(remove) => {
             let name = args::name(remove.name)?;
             let client = connect(&remove.store).await?;
-            // Its size does not matter to be removed.
+            // The size does not matter here.
             if client.semaphore(&name, 1).remove().await? {
                 return Ok(0);
             }
-            let message = format!("{name:?} is not there, or somebody has a permit; see lockkeeper semaphore show {name}");
+            let message = format!("{name:?} does not exist, or somebody has a permit; see lockkeeper semaphore show {name}");
             Err(Failure::new(Code::NotAcquired, message))
         }
         Arguments::Show(arguments) => show::show(arguments, Some(Kind::Semaphore)).await,

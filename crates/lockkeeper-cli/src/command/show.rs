@@ -1,4 +1,4 @@
-//! `lockkeeper show`: one name whole.
+//! `lockkeeper show`: all about one name.
 
 use std::ffi::OsString;
 
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) output: OutputOption,
 
-    /// What to show
+    /// The name to show
     pub(crate) name: OsString,
 }
 
@@ -29,12 +29,12 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     show(arguments, None).await
 }
 
-/// Shows a name, which must be of this kind if one is given.
+/// Shows a name. If `kind` is given, it must be of that kind.
 pub(crate) async fn show(arguments: Arguments, kind: Option<Kind>) -> Result<u8, Failure> {
     let name = args::name(arguments.name)?;
     let client = connect(&arguments.store).await?;
     let Some(found) = client.inspect(&name).await? else {
-        return Err(Failure::new(Code::NotAcquired, format!("nothing lies under {name:?}; lockkeeper list tells what is held")));
+        return Err(Failure::new(Code::NotAcquired, format!("there is nothing named {name:?}; see lockkeeper list")));
     };
     if let Some(kind) = kind.filter(|kind| *kind != found.kind) {
         return Err(found.kind.instead_of(kind, &found.name).into());
@@ -45,7 +45,7 @@ pub(crate) async fn show(arguments: Arguments, kind: Option<Kind>) -> Result<u8,
     }
 }
 
-/// The columns of holders and of the queue that are shortened where there is little room: the owner first.
+/// The columns of holders and of the queue that are shortened on a narrow terminal: the owner first.
 const HOLDERS: [Yielding; 3] =
     [Yielding { column: 2, least: 5 }, Yielding { column: 4, least: 4 }, Yielding { column: 3, least: 10 }];
 const QUEUE: [Yielding; 1] = [Yielding { column: 2, least: 5 }];

@@ -1,4 +1,4 @@
-//! `lockkeeper watch`: what is held, kept up to date; in place on a terminal, as a line of JSON per change for programs.
+//! `lockkeeper watch`: the locks that are held, updated: in place on a terminal, or one line of JSON per change.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _, stdout};
@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     output: OutputOption,
 
-    /// How often to look
+    /// Time between two updates
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, default_value = "1s", allow_negative_numbers = true)]
     every: Duration,
 
@@ -43,26 +43,26 @@ struct Line<'a> {
 
 pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     if arguments.every.is_zero() {
-        return Err(Failure::new(Code::Usage, "looking without a pause is a load for the store; give --every some time"));
+        return Err(Failure::new(Code::Usage, "--every 0 would load the store without a pause; use a longer time"));
     }
     let client = connect(&arguments.store).await?;
     match arguments.output.output {
         Output::Json => changes(&client, &arguments).await,
         Output::Table if terminal::is_drawable(&stdout()) => redraw(&client, &arguments).await,
         Output::Table => {
-            say("stdout is no terminal that can be redrawn; printing the table when it changes (-o json is for programs)");
+            say("stdout is not a terminal that can be redrawn; printing the table when it changes (use -o json in programs)");
             append(&client, &arguments).await
         }
     }
 }
 
-/// What is held now. A store that does not answer for a while is told and asked again.
+/// The locks that are held now. If the store does not answer, says so once and retries.
 async fn look(client: &Client, arguments: &Arguments) -> Selected {
     let mut told = false;
     loop {
         match arguments.selection.of(client).await {
             Ok(found) => return found,
-            Err(error) if !std::mem::replace(&mut told, true) => say(&format!("{error}; looking again")),
+            Err(error) if !std::mem::replace(&mut told, true) => say(&format!("{error}; retrying")),
             Err(_) => {}
         }
         sleep(arguments.every).await;
@@ -106,7 +106,7 @@ async fn append(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
     }
 }
 
-/// Over the lines of the last time.
+/// Draws over the lines of the last update.
 async fn redraw(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
     let mut drawn = 0;
     loop {
@@ -134,7 +134,7 @@ async fn redraw(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
     }
 }
 
-/// Whether somebody still reads.
+/// Prints the lines. Returns whether stdout is still open.
 fn write(lines: &[String]) -> Result<bool, Failure> {
     if lines.is_empty() {
         return Ok(true);

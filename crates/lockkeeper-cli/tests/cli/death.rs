@@ -78,10 +78,10 @@ fn a_runner_stopped_past_its_lease_ends_the_command_with_79() {
         let mut running = running(url, &["-l", "600ms"]);
         let pid = Pid::from_child(&running.runner);
         kill_process(pid, Signal::STOP).expect("it runs");
-        // Somebody else gets it: that is how we know that the lease is over.
+        // Another client acquires it when the lease is over. By then the watchdog has ended the command.
         let client = Client::connect(url).expect("a server");
         let guard = client.mutex("job").lock_with(|call| call.timeout(Duration::from_secs(30))).expect("free by its lease");
-        assert!(is_running(running.shell), "nobody woke the runner yet");
+        until("the watchdog has ended the command", || !is_running(running.shell) && !is_running(running.grandchild));
         kill_process(pid, Signal::CONT).expect("it runs");
         let status = running.runner.wait().expect("it ends");
         assert_eq!(status.code(), Some(79));
@@ -122,6 +122,15 @@ fn with_reenter_it_runs_under_the_hold_around_it() {
     on_each_store("with_reenter_it_runs_under_the_hold_around_it", |url| {
         let ended = end(&mut nested(url, "--reenter job sh -c 'echo $LOCKKEEPER_NAME; exit 6'"));
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(6), "job\n"), "{ended:?}");
+        // With another lock in between: name, token and owner are those of the lock that is entered again.
+        let binary = env!("CARGO_BIN_EXE_lockkeeper");
+        let told = "echo $LOCKKEEPER_NAME $LOCKKEEPER_TOKEN $LOCKKEEPER_OWNER";
+        let inner = format!("'{binary}' run -S '{url}' --reenter job sh -c '{told}'");
+        let mut command =
+            run(["-S", url, "job", "sh", "-c", &format!("{told}; '{binary}' run -S '{url}' other sh -c \"$0\""), &inner]);
+        let ended = end(command.stderr(Stdio::inherit()));
+        let lines: Vec<_> = ended.stdout.lines().collect();
+        assert!(lines.len() == 2 && lines[0] == lines[1] && lines[0].starts_with("job "), "{ended:?}");
         // Nobody around it: then it takes the lock itself.
         assert_eq!(end(&mut run(["-S", url, "--reenter", "job", "echo", "in"])).stdout, "in\n");
         // A hold that the store does not know.
@@ -204,7 +213,7 @@ fn on_sqlite_a_killed_holder_is_noticed_within_100_ms() {
 #[test]
 fn on_sqlite_a_killed_runner_frees_the_lock_when_its_command_is_gone_too() {
     on_sqlite("on_sqlite_a_killed_runner_frees_the_lock_when_its_command_is_gone_too", |url| {
-        // Out of reach of the guard: in a session of its own. It has inherited the lock's life.
+        // Out of reach of the watchdog: in a session of its own. It has inherited the descriptor that keeps the lock.
         let script = "setsid sleep 1 & echo $$ $!; wait";
         let mut runner = run(["-S", url, "job", "sh", "-c", script]).stdout(Stdio::piped()).spawn().expect("the binary starts");
         let mut line = String::new();

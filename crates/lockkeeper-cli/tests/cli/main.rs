@@ -4,7 +4,10 @@
 mod config;
 mod counter;
 mod death;
+mod group;
 mod helps;
+mod hostile;
+mod kills;
 mod places;
 mod pty;
 mod redis;
@@ -76,6 +79,11 @@ fn a_wrong_command_line_is_64_and_one_line() {
         (&["-w", "-1", "job", "true"], "is negative"),
         (&["-l", "99999999999999999999h", "job", "true"], "is too long"),
         (&["-l", "0", "job", "true"], "lease"),
+        (&["-l", "10ms", "job", "true"], "use 100ms or more"),
+        (&["--max-hold", "18446744073709551615", "job", "true"], "is too long"),
+        (&["--at-least", "18446744073709551615", "job", "true"], "is too long"),
+        (&["--grace", "18446744073709551615", "job", "true"], "is too long"),
+        (&["--max-hold", "1", "--at-least", "2", "job", "true"], "is shorter than --at-least"),
         (&["-n", "-w", "1", "job", "true"], "cannot be used with"),
         (&["-s", "-x", "job", "true"], "cannot be used with"),
         (&["--permits", "2", "--take", "3", "job", "true"], "cannot take 3 permits"),
@@ -136,7 +144,7 @@ fn every_way_of_waiting_takes_a_free_lock() {
 fn verbose_tells_time_and_token_on_stderr() {
     let store = fresh();
     let ended = end(&mut run(["-S", &store, "-v", "job", "sh", "-c", "echo $LOCKKEEPER_TOKEN"]));
-    assert!(ended.stderr.starts_with(&format!("lockkeeper: took \"job\" from {store} after ")), "{ended:?}");
+    assert!(ended.stderr.starts_with(&format!("lockkeeper: acquired \"job\" from {store} after ")), "{ended:?}");
     assert!(ended.stderr.ends_with(&format!(" s, token {}", ended.stdout)), "{ended:?}");
 }
 

@@ -66,6 +66,40 @@ fn control_c_ends_a_script_around_us() {
     assert_eq!(pty.drawn().matches("went on\r\n").count(), 0, "{:?}", pty.drawn());
 }
 
+#[test]
+fn a_background_command_that_reads_gets_the_terminal_with_fg() {
+    let mut pty = shell();
+    pty.type_in("\"$LOCKKEEPER\" run job sh -c 'echo in $$.; read -r line; echo \"got $line\"' &\n");
+    pty.expect(".\r\n");
+    let command =
+        pty.drawn().lines().find_map(|line| line.split("in ").last()?.strip_suffix('.').map(str::to_owned)).expect("its pid");
+    until("the kernel stops it", || state(&command) == "T");
+    pty.type_in("fg\n");
+    until("the command runs in the foreground", || has_terminal_and_runs(&command));
+    pty.type_in("seven\n");
+    pty.expect("got seven");
+}
+
+#[test]
+fn a_background_command_that_is_stopped_for_the_terminal_can_be_ended() {
+    for (end, status) in [("kill -TERM $!", 143), ("kill -INT $!", 130)] {
+        let mut pty = shell();
+        pty.type_in("\"$LOCKKEEPER\" run job sh -c 'echo in $$.; exec cat' &\n");
+        pty.expect(".\r\n");
+        let command =
+            pty.drawn().lines().find_map(|line| line.split("in ").last()?.strip_suffix('.').map(str::to_owned)).expect("its pid");
+        until("the kernel stops it", || state(&command) == "T");
+        pty.type_in(&format!("{end}; wait $!; echo \"status=$?\"\n"));
+        pty.expect(&format!("status={status}"));
+    }
+}
+
+/// The state of a process, as `/proc` names it.
+fn state(pid: &str) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().and_then(|rest| rest.split(' ').next()).unwrap_or_default().to_owned()
+}
+
 /// As the kernel sees it: not stopped, and of the group that the terminal belongs to.
 fn has_terminal_and_runs(pid: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it is there");
@@ -126,7 +160,7 @@ fn release_asks_on_a_terminal() {
     on_each_store("release_asks_on_a_terminal", |url| {
         let client = Client::connect(url).expect("a server");
         let _guard = client.mutex("job").lock().expect("free");
-        for (answer, code, says) in [("n\n", 1, "stays with its holders"), ("y\n", 0, "took \"job\" from")] {
+        for (answer, code, says) in [("n\n", 1, "was not released"), ("y\n", 0, "released \"job\", held by")] {
             let mut pty = Pty::start(&lockkeeper(["release", "-S", url, "job"]));
             pty.expect("[y/N]");
             pty.type_in(answer);

@@ -19,7 +19,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) -> Comman
     command
 }
 
-/// No test waits for a process for ever: after this all of them end, and those who hang are named by their silence.
+/// No test waits for a process for ever: after this time the test program aborts.
 const LIMIT: Duration = Duration::from_secs(600);
 
 fn limit_the_time() {

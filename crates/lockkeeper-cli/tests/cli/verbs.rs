@@ -55,7 +55,7 @@ fn a_hold_that_is_taken_away_ends_with_79() {
         assert_refused(&mut lockkeeper(["release", "-S", url, "job"]), 64, "--yes");
         let ended = end(&mut lockkeeper(["release", "-S", url, "--yes", "job"]));
         assert!(ended.code == Some(0) && ended.stdout.contains(&format!("pid {}", holder.id())), "{ended:?}");
-        assert!(ended.stderr.contains("at the next renewal, within about a third of the lease"), "{ended:?}");
+        assert!(ended.stderr.contains("at its next renewal, within a third of its lease"), "{ended:?}");
         assert_refused(&mut lockkeeper(["release", "-S", url, "--yes", "job"]), 1, "nobody holds");
         let output = holder.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(79), "{output:?}");
@@ -113,6 +113,19 @@ fn a_latch_is_set_counted_down_and_waited_for() {
         assert_eq!(end(&mut latch(&["down", "ready"])).stdout, "1\n");
         assert_eq!(end(&mut latch(&["down", "ready"])).stdout, "0\n");
         assert!(waiter.wait_with_output().expect("it opens").status.success());
+        // A closed latch can be replaced, counted down by more than one, and removed.
+        assert_eq!(end(&mut latch(&["set", "ready", "2"])).code, Some(0));
+        assert_refused(&mut latch(&["set", "ready", "5"]), 1, "--force");
+        assert_eq!(end(&mut latch(&["set", "--force", "ready", "5"])).code, Some(0));
+        assert_eq!(end(&mut latch(&["down", "--by", "3", "ready"])).stdout, "2\n");
+        assert_eq!(end(&mut latch(&["remove", "ready"])).code, Some(0));
+        assert_eq!(end(&mut latch(&["show", "ready"])).stdout, "0\n");
+        assert_refused(&mut latch(&["remove", "ready"]), 1, "nothing to remove");
+        assert_eq!(end(&mut latch(&["set", "ready", "2"])).code, Some(0));
+        assert_eq!(end(&mut latch(&["down", "--by", "9", "ready"])).stdout, "0\n");
+        // A mistyped name is open, and said to be unknown.
+        let unknown = end(&mut latch(&["wait", "raedy"]));
+        assert!(unknown.code == Some(0) && unknown.stderr.contains("no latch \"raedy\" is set"), "{unknown:?}");
     });
 }
 
@@ -121,7 +134,7 @@ fn list_and_show_tell_who_holds_what() {
     on_each_store("list_and_show_tell_who_holds_what", |url| {
         let nothing = end(&mut lockkeeper(["list", "-S", url]));
         assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(0), ""));
-        assert_refused(&mut lockkeeper(["show", "-S", url, "job"]), 1, "nothing lies under");
+        assert_refused(&mut lockkeeper(["show", "-S", url, "job"]), 1, "there is nothing named");
         let client = Client::connect(url).expect("a server");
         let guard = client.mutex("orders\n42").lock().expect("free");
         let (holder, _) = holding(url, &["--fair", "job"]);
@@ -172,7 +185,7 @@ fn doctor_is_content_with_a_good_server_only() {
     let url = server_url.as_str();
     let good = end(&mut lockkeeper(["doctor", "-S", url]));
     assert_eq!((good.code, good.stderr.as_str()), (Some(0), ""), "{good:?}");
-    for about in ["store", "named by  -S", "version", "role", "eviction", "rights", "clock"] {
+    for about in ["store", "source    -S", "version", "role", "eviction", "rights", "clock"] {
         assert!(good.stdout.contains(&format!("ok  {about}")), "{about}: {}", good.stdout);
     }
     let evicting = crate::server::Server::start_with(crate::server::Flavour::Redis, &["--maxmemory-policy", "allkeys-lru"]);

@@ -87,11 +87,6 @@ impl Claim {
     pub const fn is_exclusive(self) -> bool {
         matches!(self, Self::Mutex | Self::Fair | Self::Write)
     }
-
-    /// Whether the claim itself asks for a place in the store's queue. Other claims may leave one too: [`Busy::placed`](super::Busy::placed) says so.
-    pub(crate) const fn queues(self) -> bool {
-        matches!(self, Self::Fair | Self::Write)
-    }
 }
 
 /// Asks to hold a name.

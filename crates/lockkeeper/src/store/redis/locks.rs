@@ -219,7 +219,8 @@ pub(super) fn attempt(numbers: &[i64], request: &Acquire) -> Result<Attempt> {
         [1, token] => Ok(Attempt::Granted(Grant { token: known(token).filter(|token| *token > 0), good_for: request.lease })),
         [0, left, ahead] => {
             let (retry_in, ahead) = (known(left).map(Duration::from_millis), u32::try_from(ahead).ok());
-            Ok(Attempt::Busy(Busy { retry_in, ahead, placed: request.claim.queues() && request.place.is_some() }))
+            let placed = ahead.is_some() || request.claim == Claim::Write && request.place.is_some();
+            Ok(Attempt::Busy(Busy { retry_in, ahead, placed }))
         }
         [-1] => Ok(Attempt::Late),
         _ => Err(refusal(numbers, &request.name, request.claim.kind())),

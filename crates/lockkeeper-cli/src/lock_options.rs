@@ -1,4 +1,4 @@
-//! What to take and how long to wait for it: the options that `run` and `hold` share, and the one way to take it.
+//! The options that `run` and `hold` share: which lock, how long to wait. And how the lock is acquired.
 
 use std::time::{Duration, Instant};
 
@@ -9,23 +9,29 @@ use lockkeeper::{Client, Error, ErrorKind};
 use tokio::time::timeout;
 
 use crate::exit::{Code, Failure, say};
-use crate::hold::Taken;
+use crate::held::AnyGuard;
 use crate::signals::Signals;
 use crate::store::StoreOption;
 use crate::{duration, nested, waiting};
 
-/// How long is allowed for giving back what an acquisition that failed may have left.
+/// How long a failed acquisition may take to release what it may have acquired.
 const CLOSING: Duration = Duration::from_secs(2);
 
-/// How long is allowed for finding out who holds what was not acquired: it is only told.
+/// The same if the store did not answer: it will hardly answer now, and refuses late requests itself.
+const CLOSING_UNAVAILABLE: Duration = Duration::from_millis(200);
+
+/// A shorter lease is lost before it can be renewed.
+const SHORTEST_LEASE: Duration = Duration::from_millis(100);
+
+/// How long it may take to find out who holds the lock, for the message.
 const TELLING: Duration = Duration::from_secs(1);
 
 #[derive(Args, Clone, Debug)]
-pub(crate) struct Taking {
+pub(crate) struct LockOptions {
     #[command(flatten)]
     pub(crate) store: StoreOption,
 
-    /// Do not wait: exit at once if others hold the lock
+    /// Do not wait: exit at once if the lock is held
     #[arg(short, long, conflicts_with = "wait")]
     no_wait: bool,
 
@@ -33,40 +39,40 @@ pub(crate) struct Taking {
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
     wait: Option<Duration>,
 
-    /// The exit status when the lock was not acquired
+    /// Exit status if the lock was not acquired
     #[arg(short = 'E', long, value_name = "CODE", default_value_t = Code::NotAcquired as u8)]
     conflict_exit_code: u8,
 
-    /// Share a read-write lock with other readers
+    /// Acquire the read side of a read-write lock, shared with other readers
     #[arg(short, long, conflicts_with_all = ["exclusive", "fair", "permits"])]
     shared: bool,
 
-    /// Have a read-write lock to yourself [without -s and -x: a mutex]
+    /// Acquire the write side of a read-write lock [without -s and -x: a mutex]
     #[arg(short = 'x', long, conflicts_with_all = ["fair", "permits"])]
     exclusive: bool,
 
-    /// First come, first served, across all who use --fair
+    /// First come, first served, among all that use --fair
     #[arg(long, conflicts_with = "permits")]
     fair: bool,
 
-    /// Take a permit of a semaphore that has N; all users give the same N
+    /// Acquire a permit of a semaphore with N permits; all users pass the same N
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) permits: Option<u32>,
 
-    /// Take K permits together [default: 1]
+    /// Acquire K permits at once [default: 1]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), requires = "permits")]
     take: Option<u32>,
 
-    /// How long the lock outlives a lockkeeper that crashed; it is renewed meanwhile [default: 30s]
-    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse, allow_negative_numbers = true)]
+    /// Lease: how long the lock stays held if lockkeeper crashes. Renewed automatically while it runs [default: 30s]
+    #[arg(short, long, value_name = "DURATION", value_parser = parse_lease, allow_negative_numbers = true)]
     lease: Option<Duration>,
 
-    /// Say on stderr how long it took to get the lock, its token, and from which store
+    /// Report on stderr: the wait time, the token, the store, processes that are left running
     #[arg(short, long)]
     pub(crate) verbose: bool,
 }
 
-impl Taking {
+impl LockOptions {
     pub(crate) const fn claim(&self) -> Claim {
         match (self.permits, self.shared, self.exclusive, self.fair) {
             (Some(of), ..) => Claim::Permits { take: if let Some(take) = self.take { take } else { 1 }, of },
@@ -81,44 +87,53 @@ impl Taking {
     pub(crate) async fn connect(&self, signals: &mut Signals) -> Result<Client, Failure> {
         let builder = Client::builder();
         let builder = if let Some(lease) = self.lease { builder.lease(lease) } else { builder };
+        let limit = if self.no_wait { None } else { self.wait.filter(|wait| !wait.is_zero()) };
+        let connecting = async {
+            let Some(limit) = limit else { return self.store.connect(builder).await };
+            let late = |_| Failure::new(Code::Unavailable, format!("the store did not answer within {limit:?} (-w)"));
+            timeout(limit, self.store.connect(builder)).await.map_err(late)?
+        };
         tokio::select! {
-            connected = self.store.connect(builder) => connected,
+            connected = connecting => connected,
             signal = signals.end(|| {}) => Err(Failure::signalled(signal)),
         }
     }
 
-    /// Takes it, unless a signal comes first; shows on a terminal why that takes long, and leaves nothing behind if it fails.
-    pub(crate) async fn take(
+    /// Acquires the lock, unless a signal comes first. Shows on a terminal why it takes long, and leaves nothing behind if it fails.
+    pub(crate) async fn acquire(
         &self,
         client: &Client,
         name: &str,
         began: Instant,
         signals: &mut Signals,
-    ) -> Result<Taken, Failure> {
-        let taken = tokio::select! {
-            taken = self.take_or_tell(client, name, began) => taken,
+    ) -> Result<AnyGuard, Failure> {
+        let acquired = tokio::select! {
+            acquired = self.acquire_or_explain(client, name, began) => acquired,
             signal = signals.end(waiting::erase) => Err(Failure::signalled(signal)),
         };
-        match &taken {
-            // A request may be on its way that would take the lock for nobody.
+        match &acquired {
+            // A request may be on its way that would acquire the lock for nobody.
+            Err(failure) if failure.code == Code::Unavailable as u8 => {
+                drop(timeout(CLOSING_UNAVAILABLE, client.close()).await);
+            }
             Err(_) => drop(timeout(CLOSING, client.close()).await),
-            Ok(taken) if self.verbose => {
-                let token = taken.token().map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
-                say(&format!("took {name:?} from {} after {:.3} s, {token}", client.url(), began.elapsed().as_secs_f64()));
+            Ok(guard) if self.verbose => {
+                let token = guard.token().map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
+                say(&format!("acquired {name:?} from {} after {:.3} s, {token}", client.url(), began.elapsed().as_secs_f64()));
             }
             Ok(_) => {}
         }
-        taken
+        acquired
     }
 
-    async fn take_or_tell(&self, client: &Client, name: &str, began: Instant) -> Result<Taken, Failure> {
+    async fn acquire_or_explain(&self, client: &Client, name: &str, began: Instant) -> Result<AnyGuard, Failure> {
         if let Some(outer) = nested::outer(name) {
             outer.refuse_to_wait_for_itself(client, name, self.claim()).await?;
         }
-        let taking = self.claimed(client, name, began);
-        let taken = if self.waits() { waiting::shown(client, name, began.into(), taking).await } else { taking.await };
-        match taken? {
-            Some(taken) => Ok(taken),
+        let acquiring = self.acquire_claim(client, name, began);
+        let acquired = if self.waits() { waiting::shown(client, name, began.into(), acquiring).await } else { acquiring.await };
+        match acquired? {
+            Some(guard) => Ok(guard),
             None => Err(self.not_acquired(client, name).await),
         }
     }
@@ -133,41 +148,41 @@ impl Taking {
         !self.no_wait && self.wait != Some(Duration::ZERO)
     }
 
-    async fn claimed(&self, client: &Client, name: &str, began: Instant) -> Result<Option<Taken>, Error> {
+    async fn acquire_claim(&self, client: &Client, name: &str, began: Instant) -> Result<Option<AnyGuard>, Error> {
         match self.claim() {
             Claim::Mutex => {
                 let mutex = client.mutex(name);
-                self.one(|| mutex.try_lock(), || mutex.lock(), began, Taken::Mutex).await
+                self.one(|| mutex.try_lock(), || mutex.lock(), began, AnyGuard::Mutex).await
             }
             Claim::Fair => {
                 let mutex = client.fair_mutex(name);
-                self.one(|| mutex.try_lock(), || mutex.lock(), began, Taken::Mutex).await
+                self.one(|| mutex.try_lock(), || mutex.lock(), began, AnyGuard::Mutex).await
             }
             Claim::Read => {
                 let lock = client.rwlock(name);
-                self.one(|| lock.try_read(), || lock.read(), began, Taken::Read).await
+                self.one(|| lock.try_read(), || lock.read(), began, AnyGuard::Read).await
             }
             Claim::Write => {
                 let lock = client.rwlock(name);
-                self.one(|| lock.try_write(), || lock.write(), began, Taken::Write).await
+                self.one(|| lock.try_write(), || lock.write(), began, AnyGuard::Write).await
             }
             Claim::Permits { take, of } => {
                 let semaphore = client.semaphore(name, of);
-                self.one(|| semaphore.try_acquire_many(take), || semaphore.acquire_many(take), began, Taken::Permit).await
+                self.one(|| semaphore.try_acquire_many(take), || semaphore.acquire_many(take), began, AnyGuard::Permit).await
             }
         }
     }
 
-    /// Busy is no error here, however long it was waited for.
+    /// `None` if others hold it, at once or for the whole wait.
     async fn one<G: Guard>(
         &self,
         at_once: impl FnOnce() -> TryAcquiring<G>,
         waiting: impl FnOnce() -> Acquiring<G>,
         began: Instant,
-        taken: impl FnOnce(G) -> Taken,
-    ) -> Result<Option<Taken>, Error> {
+        wrap: impl FnOnce(G) -> AnyGuard,
+    ) -> Result<Option<AnyGuard>, Error> {
         if !self.waits() {
-            return Ok(at_once().await?.map(taken));
+            return Ok(at_once().await?.map(wrap));
         }
         let waiting = match self.wait {
             Some(limit) => waiting().timeout(limit.saturating_sub(began.elapsed())),
@@ -175,7 +190,17 @@ impl Taking {
         };
         match waiting.await {
             Err(error) if error.kind() == ErrorKind::Timeout => Ok(None),
-            acquired => acquired.map(taken).map(Some),
+            acquired => acquired.map(wrap).map(Some),
         }
+    }
+}
+
+/// A lease that can be renewed in time.
+fn parse_lease(text: &str) -> Result<Duration, String> {
+    match duration::parse(text)? {
+        lease if lease < SHORTEST_LEASE => {
+            Err(format!("a lease of {lease:?} would be lost before it can be renewed; use {SHORTEST_LEASE:?} or more"))
+        }
+        lease => Ok(lease),
     }
 }
