@@ -36,9 +36,9 @@ impl AnyGuard {
     /// The number of its fencing token; permits have none.
     pub(crate) fn token(&self) -> Option<u64> {
         match self {
-            Self::Mutex(guard) => Some(guard.token().number()),
-            Self::Read(guard) => Some(guard.token().number()),
-            Self::Write(guard) => Some(guard.token().number()),
+            Self::Mutex(guard) => guard.token().map(u64::from),
+            Self::Read(guard) => guard.token().map(u64::from),
+            Self::Write(guard) => guard.token().map(u64::from),
             Self::Permit(_) => None,
         }
     }

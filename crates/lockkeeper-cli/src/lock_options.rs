@@ -181,10 +181,10 @@ impl LockOptions {
     }
 
     /// `None` if others hold it, at once or for the whole wait.
-    async fn one<'a, G: Guard + 'a>(
+    async fn one<G: Guard>(
         &self,
-        at_once: impl FnOnce() -> TryAcquiring<'a, G>,
-        waiting: impl FnOnce() -> Acquiring<'a, G>,
+        at_once: impl FnOnce() -> TryAcquiring<G>,
+        waiting: impl FnOnce() -> Acquiring<G>,
         began: Instant,
         wrap: impl FnOnce(G) -> AnyGuard,
     ) -> Result<Option<AnyGuard>, Error> {
@@ -192,7 +192,7 @@ impl LockOptions {
             return Ok(at_once().await?.map(wrap));
         }
         let waiting = match self.wait {
-            Some(limit) => waiting().wait(limit.saturating_sub(began.elapsed())),
+            Some(limit) => waiting().timeout(limit.saturating_sub(began.elapsed())),
             None => waiting(),
         };
         match waiting.await {

@@ -44,7 +44,7 @@ pub(crate) async fn add_up(fenced: bool) -> Result<Account> {
             let mut account = Account::default();
             for addition in 0..ADDITIONS {
                 let guard = client.mutex("counter").lock().lease(LEASE).await?;
-                let token = guard.token();
+                let token = guard.token().unwrap();
                 if fenced {
                     // Before the first read: from here on older holders are refused.
                     gate.enter("counter", token).await?;

@@ -14,8 +14,8 @@ async fn main() -> Result<()> {
     let work = |worker: &'static str| {
         let mutex = client.mutex("report");
         async move {
-            let guard = mutex.lock().wait(Duration::from_secs(10)).await?;
-            println!("{worker} holds the lock, token {}, good for {:?}", guard.token(), guard.remaining());
+            let guard = mutex.lock().timeout(Duration::from_secs(10)).await?;
+            println!("{worker} holds the lock, token {}, good for {:?}", guard.token().unwrap(), guard.remaining());
             // Dropped when the lock is lost, so that nobody works without it.
             guard.run(tokio::task::yield_now()).await?;
             guard.release().await

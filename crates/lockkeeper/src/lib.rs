@@ -6,7 +6,7 @@
 //!
 //! let client = Client::connect("memory:").await?;
 //! let guard = client.mutex("orders:42").lock().await?;
-//! println!("only one of us at a time, token {}", guard.token());
+//! println!("only one of us at a time, token {:?}", guard.token());
 //! guard.release().await?;
 //! # Ok(()) }
 //! ```
@@ -14,43 +14,62 @@
 //! **What a lease cannot promise.** A process that is paused longer than its lease may wake up and act while somebody else holds the
 //! lock. No lock service can prevent that; a [`fence`] on the resource can.
 //!
-//! Start at [`Client`]; [`sync`] says which synchronizer to use; [`blocking`] is the same for threads. To write a store of your own,
+//! Start at [`Client`]; [`sync`] says which synchronizer to use; `blocking` (a feature, on by default) is the same for threads. To write a store of your own,
 //! implement [`backend::Backend`] and run the `conformance` suite (feature `conformance`).
 
-pub mod client;
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "blocking")]
+#[cfg_attr(docsrs, doc(cfg(feature = "blocking")))]
 pub mod blocking;
 
 pub mod sync;
 
 pub mod fence;
 
-pub mod session;
-
 pub mod backend;
 
-pub mod model;
-
-pub mod layer;
-
-pub mod store;
+#[cfg(feature = "testing")]
+#[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
+pub mod testing;
 
 #[cfg(feature = "conformance")]
+#[cfg_attr(docsrs, doc(cfg(feature = "conformance")))]
 pub mod conformance;
 
+mod client;
+
+// Not part of the public API: for stores, for the conformance suite and for this crate's own tests.
+#[doc(hidden)]
 pub mod error;
+#[doc(hidden)]
+pub mod layer;
+#[doc(hidden)]
+pub mod model;
+#[doc(hidden)]
 pub mod name;
+#[doc(hidden)]
 pub mod owner;
 mod retry;
+#[doc(hidden)]
 pub mod runtime;
+#[doc(hidden)]
+pub mod session;
+#[doc(hidden)]
+pub mod store;
+#[doc(hidden)]
 pub mod token;
 
-pub use client::{Builder, Client};
+pub use backend::LossReason;
+pub use client::{Builder, Client, Examination, List, ListStream};
 pub use error::{Error, ErrorKind, Result};
-pub use session::{Held, Owner, Settings};
+pub use name::Name;
+pub use owner::{ClientId, WireOwner};
+pub use runtime::Runtime;
+pub use session::{Held, Loss, Owner};
 pub use sync::{
-    CountDownLatch, CountingSemaphore, FairMutex, MultiLock, MultiLockGuard, Mutex, MutexGuard, Permit, RwLock, RwLockReadGuard,
-    RwLockWriteGuard, Semaphore,
+    CountDownLatch, CountingSemaphore, FairMutex, MultiLock, MultiLockGuard, Mutex, MutexGuard, Permit, PermitId, RwLock,
+    RwLockReadGuard, RwLockWriteGuard, Semaphore,
 };
 pub use token::Token;
 
@@ -68,6 +87,11 @@ pub struct SqlitePage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/redlock.md")]
 pub struct RedLockPage;
+
+/// The code of the page on testing, compiled and run by the tests.
+#[cfg(all(doctest, feature = "testing"))]
+#[doc = include_str!("../../../docs/testing.md")]
+pub struct TestingPage;
 
 /// The README's code, compiled and run by the tests.
 #[cfg(doctest)]

@@ -29,7 +29,7 @@ impl Trouble {
     /// How long to pause before trying again, or the error if it is no use or patience has ended.
     pub(crate) fn again(&mut self, error: Error, now: Instant) -> Result<Duration, Error> {
         let began = *self.began.get_or_insert(now);
-        if !error.is_retryable() || now.since(began) >= self.patience {
+        if !error.is_trouble() || now.since(began) >= self.patience {
             return Err(error);
         }
         let pause = self.pause;

@@ -4,7 +4,7 @@
 
 mod blocker;
 
-pub(crate) use blocker::Blocker;
+pub(crate) use blocker::{Blocker, park_on};
 
 use std::fmt;
 use std::future::Future;
@@ -141,13 +141,38 @@ impl Runtime {
             }
             Mode::System => {
                 let no_thread = |error: std::io::Error| {
-                    Error::new(ErrorKind::Unavailable, "the machine gives no thread for keeping locks alive").with_source(error)
+                    Error::new(ErrorKind::Unavailable, format!("cannot start the thread that renews locks: {error}"))
+                        .with_source(error)
                 };
                 let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
-                std::thread::Builder::new().name(name.to_owned()).spawn(move || executor.block_on(work)).map_err(no_thread)?;
+                let run = move || {
+                    BACKGROUND.set(true);
+                    executor.block_on(work);
+                };
+                std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(no_thread)?;
             }
         }
         Ok(())
+    }
+
+    /// Whether background work has threads of its own, so that it goes on while the caller blocks.
+    pub(crate) fn has_own_threads(&self) -> bool {
+        matches!(self.0, Mode::System)
+    }
+
+    /// Checks that timers work where this is called.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] outside a tokio runtime, and in one without timers.
+    pub(crate) fn check_timers() -> Result<()> {
+        let refused = |what: &str| Error::new(ErrorKind::Config, format!("{what}; build the tokio runtime with enable_all()"));
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(Error::new(ErrorKind::Config, "not called inside a tokio runtime; in threads use lockkeeper::blocking"));
+        }
+        // Tokio has no question for it, only a panic.
+        let timer = std::panic::catch_unwind(|| drop(tokio::time::sleep(Duration::ZERO)));
+        timer.map_err(|_| refused("the tokio runtime has no timers"))
     }
 
     /// Runs `work` on a thread of its own: for calls that block.
@@ -158,7 +183,7 @@ impl Runtime {
     #[cfg(feature = "sqlite")]
     pub(crate) fn thread(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
         std::thread::Builder::new().name(name.to_owned()).spawn(work).map(drop).map_err(|error| {
-            Error::new(ErrorKind::Unavailable, "the machine gives no thread for its store of locks").with_source(error)
+            Error::new(ErrorKind::Unavailable, format!("cannot start the thread of the store: {error}")).with_source(error)
         })
     }
 
@@ -199,6 +224,16 @@ impl fmt::Debug for Runtime {
             Mode::Simulated { .. } => "Runtime::simulated",
         })
     }
+}
+
+thread_local! {
+    /// Whether this thread is one of our own.
+    static BACKGROUND: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+/// Whether this is a thread that runs background work: it must not wait for that work.
+pub(crate) fn on_background_thread() -> bool {
+    BACKGROUND.get()
 }
 
 /// The id of this process; another one after a fork. A system call, so once per call of the library and no more.
@@ -306,13 +341,32 @@ pub(crate) fn host() -> String {
     std::env::var("COMPUTERNAME").unwrap_or_else(|_| "-".to_owned())
 }
 
+/// The clock of leases. It must count the time for which the machine sleeps: a hold whose lease ended meanwhile must not look valid.
+///
+/// | system | clock | counts sleep |
+/// |---|---|---|
+/// | Linux, Android | `CLOCK_BOOTTIME` | yes |
+/// | macOS, iOS | `CLOCK_MONOTONIC` (not the clock of [`std::time::Instant`], which stands still) | yes |
+/// | Windows | the performance counter, by [`std::time::Instant`] | yes |
+/// | others | [`std::time::Instant`] | depends on the system |
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn boot_clock() -> Instant {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    nanos(rustix::time::clock_gettime(rustix::time::ClockId::Boottime))
+}
+
+/// See above.
+#[cfg(target_vendor = "apple")]
+fn boot_clock() -> Instant {
+    nanos(rustix::time::clock_gettime(rustix::time::ClockId::Monotonic))
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn nanos(time: rustix::time::Timespec) -> Instant {
     Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+/// See above.
+#[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
 fn boot_clock() -> Instant {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     // An offset, so that "an hour ago" stays representable.

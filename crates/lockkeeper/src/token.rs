@@ -1,4 +1,4 @@
-//! The fencing token: the number that lets a resource turn away a holder whose time is over.
+//! The fencing token: the number by which a resource refuses a holder whose lease is over.
 
 use std::fmt;
 
@@ -8,10 +8,21 @@ use crate::owner::WireOwner;
 
 /// The fencing token of one grant.
 ///
-/// Later grants of a name carry strictly larger numbers. The token carries its owner too, so that a gate can refuse an
-/// equal number from somebody else (two servers with one clock reading). Give it to the resource: see
+/// Later grants of a name carry strictly larger numbers; tokens are ordered by them. The token carries its owner too, so that a
+/// gate can refuse an equal number of another owner (two servers with the same clock reading). Give it to the resource: see
 /// [`fence`](crate::fence).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// let client = lockkeeper::Client::connect("memory:").await?;
+/// let first = client.mutex("orders").lock().await?;
+/// let earlier = first.token();
+/// first.release().await?;
+/// let second = client.mutex("orders").lock().await?;
+/// assert!(second.token() > earlier);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token {
     number: u64,
     owner: WireOwner,
@@ -34,6 +45,12 @@ impl Token {
     #[must_use]
     pub const fn owner(self) -> WireOwner {
         self.owner
+    }
+}
+
+impl From<Token> for u64 {
+    fn from(token: Token) -> Self {
+        token.number
     }
 }
 

@@ -12,7 +12,7 @@ fn the_thread_is_the_owner() {
     let mutex = client.mutex("m");
     let outer = mutex.lock().unwrap();
     let inner = mutex.try_lock().unwrap().expect("the same thread");
-    assert_eq!(outer.token(), inner.token());
+    assert_eq!(outer.token().unwrap(), inner.token().unwrap());
     let elsewhere = std::thread::scope(|scope| scope.spawn(|| mutex.try_lock().unwrap().is_some()).join().unwrap());
     assert!(!elsewhere, "another thread is another owner");
     outer.release().unwrap();
@@ -27,7 +27,7 @@ fn a_thread_waits_for_another() {
     let guard = client.fair_mutex("m").lock().unwrap();
     let waiter = {
         let client = client.clone();
-        std::thread::spawn(move || client.fair_mutex("m").lock_with(|taking| taking.wait(Duration::from_secs(10))).map(drop))
+        std::thread::spawn(move || client.fair_mutex("m").lock_with(|taking| taking.timeout(Duration::from_secs(10))).map(drop))
     };
     while client.inspect("m").unwrap().unwrap().queue.is_empty() {
         std::thread::yield_now();
@@ -60,14 +60,14 @@ fn permits_counters_and_latches_work_alike() {
 
     let jobs = client.counting_semaphore("c");
     jobs.release(2).unwrap();
-    jobs.acquire(2, None).unwrap();
-    assert_eq!(jobs.acquire(1, Some(Duration::from_millis(20))).unwrap_err().kind(), ErrorKind::Timeout);
+    jobs.acquire(2).unwrap();
+    assert_eq!(jobs.acquire_with(1, |call| call.timeout(Duration::from_millis(20))).unwrap_err().kind(), ErrorKind::Timeout);
 
     let latch = client.latch("l");
     assert!(latch.try_set(1).unwrap());
     let waiter = {
         let latch = latch.clone();
-        std::thread::spawn(move || latch.wait(Some(Duration::from_secs(10))))
+        std::thread::spawn(move || latch.wait_with(|call| call.timeout(Duration::from_secs(10))))
     };
     latch.count_down().unwrap();
     waiter.join().unwrap().unwrap();
@@ -86,7 +86,7 @@ async fn inside_an_executor_it_blocks_but_does_not_panic() {
 fn several_are_taken_together() {
     let client = Client::connect("memory:").unwrap();
     let both = client.multi_lock(["a", "b"]);
-    let guard = both.lock_with(|taking| taking.wait(Duration::from_secs(3))).unwrap();
+    let guard = both.lock_with(|taking| taking.timeout(Duration::from_secs(3))).unwrap();
     assert!(guard.is_valid() && guard.tokens().count() == 2);
     assert!(both.try_lock().unwrap().is_none());
     guard.release().unwrap();

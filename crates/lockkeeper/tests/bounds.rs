@@ -29,7 +29,7 @@ fn handles_guards_and_errors_are_send_and_sync() {
     shared::<Token>();
     shared::<Error>();
     shared::<lockkeeper::blocking::Client>();
-    shared::<lockkeeper::blocking::Guard<MutexGuard>>();
+    shared::<lockkeeper::blocking::LockGuard<MutexGuard>>();
 }
 
 #[tokio::test]

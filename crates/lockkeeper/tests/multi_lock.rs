@@ -127,7 +127,7 @@ async fn a_busy_one_leaves_the_others_free() {
         let holder = theirs.mutex(busy).lock().await.unwrap();
         let all = both(&a, &b);
         let began = Instant::now();
-        let waiting = tokio::spawn(async move { all.lock().wait(Duration::from_secs(5)).await.map(drop) });
+        let waiting = tokio::spawn(async move { all.lock().timeout(Duration::from_secs(5)).await.map(drop) });
         tokio::time::sleep(Duration::from_secs(2)).await;
         let free = if busy == "a" { &b } else { &a };
         free.try_lock().await.unwrap().expect("it waits for one while it holds another").release().await.unwrap();
@@ -166,7 +166,7 @@ async fn what_cannot_be_asked_is_refused() {
     let (ours, theirs) = (client_of(&store, &runtime), client_of(&store, &runtime));
     let (mutex, namesake) = (ours.mutex("a"), theirs.mutex("a"));
     let owned = mutex.owned_by(&ours.owner());
-    let limited = MultiLock::new().and(mutex.lock().wait(Duration::from_secs(1)));
+    let limited = MultiLock::new().and(mutex.lock().timeout(Duration::from_secs(1)));
     for (wrong, says) in [
         (ours.multi_lock(["a", "b", "a"]), "named twice"),
         (both(&mutex, &namesake), "named twice"),

@@ -111,7 +111,7 @@ fn a_waiter_that_wakes_after_the_lease_it_was_handed_asks_again() {
         let client = world.client(ms(200));
         let guard = client.mutex("x").lock().await.unwrap();
         let mutex = client.mutex("x");
-        let waiter = tokio::spawn(async move { mutex.lock().wait(secs(5)).await.map(drop) });
+        let waiter = tokio::spawn(async move { mutex.lock().timeout(secs(5)).await.map(drop) });
         sleep(ms(50)).await;
         drop(guard);
         std::thread::sleep(ms(400));
@@ -186,7 +186,7 @@ fn two_tasks_of_one_owner_get_in_together() {
                 let (mutex, barrier) = (client.mutex("x").owned_by(&owner), Arc::clone(&barrier));
                 tokio::spawn(async move {
                     barrier.wait();
-                    mutex.lock().wait(ms(500)).await
+                    mutex.lock().timeout(ms(500)).await
                 })
             });
             // Both before either is given back: what is free again proves nothing.
@@ -266,7 +266,7 @@ async fn a_wait_limit_holds_although_the_store_confirms_no_subscription() {
     let _guard = theirs.mutex("x").lock().await.unwrap();
     world.chaos.always(Faulty::Watch, Fault::LoseRequest);
     let began = Instant::now();
-    let error = ours.mutex("x").lock().wait(ms(100)).await.unwrap_err();
+    let error = ours.mutex("x").lock().timeout(ms(100)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
     assert!(began.elapsed() < ms(700), "took {:?}", began.elapsed());
 }
@@ -287,7 +287,7 @@ async fn a_wait_limit_holds_although_the_store_does_not_answer() {
     let client = world.client(secs(30));
     world.chaos.always(Faulty::Acquire, Fault::LoseRequest);
     let began = Instant::now();
-    client.mutex("x").lock().wait(ms(100)).await.unwrap_err();
+    client.mutex("x").lock().timeout(ms(100)).await.unwrap_err();
     assert!(began.elapsed() < ms(700), "took {:?}", began.elapsed());
 }
 
@@ -325,13 +325,13 @@ async fn a_waiter_of_another_kind_does_not_spoil_a_release() {
     let mutex = client.mutex("x");
     let waiter = tokio::spawn({
         let mutex = mutex.clone();
-        async move { mutex.lock().wait(secs(5)).await.map(drop) }
+        async move { mutex.lock().timeout(secs(5)).await.map(drop) }
     });
     sleep(ms(10)).await;
     writer.release().await.unwrap();
     // Whether it was refused or served is its own affair.
     let _ = waiter.await.unwrap();
-    mutex.lock().wait(secs(1)).await.unwrap().release().await.unwrap();
+    mutex.lock().timeout(secs(1)).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -341,5 +341,5 @@ async fn times_that_cannot_be_reckoned_with_are_refused() {
     let error = builder.with_backend(Arc::<Chaos>::clone(&world.chaos)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     // No limit at all is a limit that can be asked for.
-    world.client(secs(30)).mutex("x").lock().wait(Duration::MAX).await.unwrap().release().await.unwrap();
+    world.client(secs(30)).mutex("x").lock().timeout(Duration::MAX).await.unwrap().release().await.unwrap();
 }

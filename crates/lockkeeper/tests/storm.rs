@@ -77,7 +77,7 @@ fn storm(seed: u64, weather: Weather) -> std::result::Result<u64, String> {
         }
         sea.chaos.calm();
         let began = Instant::now();
-        let guard = clients[0].mutex("x").lock().wait(Duration::from_secs(60)).await;
+        let guard = clients[0].mutex("x").lock().timeout(Duration::from_secs(60)).await;
         let (guard, took) = (guard.map_err(|error| format!("not free after the storm: {error}"))?, began.elapsed());
         if took > Duration::from_secs(5) {
             return Err(format!("free only {took:?} after the storm"));
@@ -129,7 +129,7 @@ async fn take(mutex: &Mutex, chance: &mut fastrand::Rng) -> std::result::Result<
     Ok(match chance.u8(0..6) {
         0 => mutex.try_lock().await.ok().flatten(),
         1 => polled(mutex.lock().into_future(), chance.usize(0..30)).await.and_then(Result::ok),
-        2 => mutex.lock().wait(Duration::from_millis(chance.u64(0..50))).await.ok(),
+        2 => mutex.lock().timeout(Duration::from_millis(chance.u64(0..50))).await.ok(),
         _ => {
             let patient = timeout(Duration::from_secs(120), mutex.lock().into_future());
             patient.await.map_err(|_| "it hangs".to_owned())?.ok()

@@ -66,7 +66,8 @@ fn mark(finding: &Finding, private: bool) -> Mark {
 
 pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     let chosen = arguments.store.find()?;
-    let (url, found) = Client::examine(&chosen.url).await?;
+    let examined = Client::examine(&chosen.url).await?;
+    let (url, found) = (examined.url, examined.findings);
     let private = is_private(&url);
     let found = found.iter().map(|finding| Found { about: finding.about, verdict: mark(finding, private), says: &finding.says });
     let findings: Vec<_> = found.collect();

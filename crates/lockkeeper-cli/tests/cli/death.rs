@@ -80,7 +80,7 @@ fn a_runner_stopped_past_its_lease_ends_the_command_with_79() {
         kill_process(pid, Signal::STOP).expect("it runs");
         // Another client acquires it when the lease is over. By then the watchdog has ended the command.
         let client = Client::connect(url).expect("a server");
-        let guard = client.mutex("job").lock_with(|call| call.wait(Duration::from_secs(30))).expect("free by its lease");
+        let guard = client.mutex("job").lock_with(|call| call.timeout(Duration::from_secs(30))).expect("free by its lease");
         until("the watchdog has ended the command", || !is_running(running.shell) && !is_running(running.grandchild));
         kill_process(pid, Signal::CONT).expect("it runs");
         let status = running.runner.wait().expect("it ends");

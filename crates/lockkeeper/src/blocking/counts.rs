@@ -1,11 +1,10 @@
 //! What is counted: each call runs the asynchronous one to its end.
 
 use std::future::IntoFuture;
-use std::time::Duration;
 
 use super::Client;
 use crate::error::Result;
-use crate::sync;
+use crate::sync::{self, WaitCall};
 
 /// A bare shared number of permits; see [`lockkeeper::CountingSemaphore`](crate::CountingSemaphore).
 #[derive(Clone, Debug)]
@@ -72,32 +71,41 @@ same! { CountDownLatch:
 }
 
 impl CountingSemaphore {
-    /// Takes `permits`, waiting until there are as many; at most `limit`, if one is given.
+    /// Acquires `permits`, waiting until there are as many.
     ///
     /// # Errors
     ///
-    /// As [`Waiting`](crate::sync::Waiting).
-    pub fn acquire(&self, permits: u32, limit: Option<Duration>) -> Result<()> {
-        let waiting = self.inner.acquire(permits);
-        self.client.block_on(limited(waiting, limit).into_future())
+    /// As [`WaitCall`](crate::sync::WaitCall).
+    pub fn acquire(&self, permits: u32) -> Result<()> {
+        self.acquire_with(permits, |call| call)
+    }
+
+    /// Acquires `permits` with options: `|call| call.timeout(limit)`.
+    ///
+    /// # Errors
+    ///
+    /// As [`WaitCall`](crate::sync::WaitCall).
+    pub fn acquire_with(&self, permits: u32, options: impl FnOnce(WaitCall) -> WaitCall) -> Result<()> {
+        self.client.block_on(options(self.inner.acquire(permits)).into_future())
     }
 }
 
 impl CountDownLatch {
-    /// Waits until the latch is open; at most `limit`, if one is given.
+    /// Waits until the latch is open.
     ///
     /// # Errors
     ///
-    /// As [`Waiting`](crate::sync::Waiting).
-    pub fn wait(&self, limit: Option<Duration>) -> Result<()> {
-        let waiting = self.inner.wait();
-        self.client.block_on(limited(waiting, limit).into_future())
+    /// As [`WaitCall`](crate::sync::WaitCall).
+    pub fn wait(&self) -> Result<()> {
+        self.wait_with(|call| call)
     }
-}
 
-fn limited(waiting: sync::Waiting<'_>, limit: Option<Duration>) -> sync::Waiting<'_> {
-    match limit {
-        Some(limit) => waiting.timeout(limit),
-        None => waiting,
+    /// Waits until the latch is open, with options: `|call| call.timeout(limit)`.
+    ///
+    /// # Errors
+    ///
+    /// As [`WaitCall`](crate::sync::WaitCall).
+    pub fn wait_with(&self, options: impl FnOnce(WaitCall) -> WaitCall) -> Result<()> {
+        self.client.block_on(options(self.inner.wait()).into_future())
     }
 }

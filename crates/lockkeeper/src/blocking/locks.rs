@@ -6,21 +6,24 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use super::Client;
+use crate::backend::Holder;
 use crate::error::Result;
-use crate::session::Held;
-use crate::sync::{self, Acquiring, MultiLockGuard, MutexGuard, Permit, RwLockReadGuard, RwLockWriteGuard, TakingAll};
+use crate::sync::{
+    self, Acquiring, Guard, MultiLockGuard, MutexGuard, Permit, PermitId, RwLockReadGuard, RwLockWriteGuard, TakingAll,
+    TryAcquiring, TryTakingAll,
+};
 
-/// A guard of the blocking façade. Derefs to the guard it wraps, for `token()`, `is_valid()`, `remaining()`.
+/// A guard of the blocking façade. Derefs to the guard it wraps, for `token()`, `is_valid()`, `remaining()`, `loss()`.
 ///
-/// Dropping it gives the hold back in the background and never blocks.
+/// Dropping it releases in the background and does not block.
 #[must_use = "if unused the lock is released at once"]
-pub struct Guard<G> {
+pub struct LockGuard<G> {
     guard: G,
     client: Client,
 }
 
-impl<G: sync::Guard + Deref<Target = Held>> Guard<G> {
-    /// Gives it back now; see [`MutexGuard::release`](crate::MutexGuard::release).
+impl<G: Guard> LockGuard<G> {
+    /// Releases it now; see [`MutexGuard::release`](crate::MutexGuard::release).
     ///
     /// # Errors
     ///
@@ -36,11 +39,53 @@ impl<G: sync::Guard + Deref<Target = Held>> Guard<G> {
     ///
     /// As there.
     pub fn extend(&self, lease: Duration) -> Result<()> {
+        self.client.block_on(self.guard.held().extend(lease))
+    }
+}
+
+impl LockGuard<RwLockWriteGuard> {
+    /// Goes from writing to reading; see [`RwLockWriteGuard::downgrade`](crate::RwLockWriteGuard::downgrade).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn downgrade(self) -> Result<LockGuard<RwLockReadGuard>> {
+        let Self { guard, client } = self;
+        let guard = client.block_on(guard.downgrade())?;
+        Ok(LockGuard { guard, client })
+    }
+}
+
+impl LockGuard<Permit> {
+    /// Leaves the permits to whoever adopts them; see [`Permit::detach`](crate::Permit::detach).
+    #[must_use = "the id is the only way to the permits before their lease ends"]
+    pub fn detach(self) -> PermitId {
+        self.guard.detach()
+    }
+}
+
+impl LockGuard<MultiLockGuard> {
+    /// Releases all of them now; see [`MultiLockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn release(self) -> Result<()> {
+        let Self { guard, client } = self;
+        client.block_on(guard.release())
+    }
+
+    /// Asks that all holds last at least `lease` from now; see [`MultiLockGuard::extend`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn extend(&self, lease: Duration) -> Result<()> {
         self.client.block_on(self.guard.extend(lease))
     }
 }
 
-impl<G> Deref for Guard<G> {
+impl<G> Deref for LockGuard<G> {
     type Target = G;
 
     fn deref(&self) -> &G {
@@ -48,7 +93,7 @@ impl<G> Deref for Guard<G> {
     }
 }
 
-impl<G: fmt::Debug> fmt::Debug for Guard<G> {
+impl<G: fmt::Debug> fmt::Debug for LockGuard<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.guard.fmt(f)
     }
@@ -69,145 +114,197 @@ macro_rules! handle {
                 Self { inner, client: client.clone() }
             }
 
-            fn guard<G>(&self, guard: G) -> Guard<G> {
-                Guard { guard, client: self.client.clone() }
+            fn guard<G>(&self, guard: G) -> LockGuard<G> {
+                LockGuard { guard, client: self.client.clone() }
             }
         }
     };
 }
-/// Taking something: waiting, waiting with options, trying. `$us` is the handle for the thread that calls.
-macro_rules! taking {
-    ($handle:ident, $guard:ident, |$this:ident| $us:expr, $async_lock:ident, $async_try:ident, $lock:ident, $lock_with:ident, $try_lock:ident) => {
+
+/// Acquiring something: waiting, trying, each with options. `$us` is the handle for the thread that calls.
+macro_rules! acquiring {
+    ($handle:ident, $guard:ident, |$this:ident| $us:expr, $lock:ident, $lock_with:ident, $try_lock:ident, $try_lock_with:ident) => {
         impl $handle {
-            /// Takes it, waiting as long as it takes; kept alive until it is given back.
+            /// Acquires it, waiting as long as it takes; it is renewed until it is released.
             ///
             /// # Errors
             ///
             /// As [`Acquiring`](crate::sync::Acquiring).
-            pub fn $lock(&self) -> Result<Guard<$guard>> {
-                self.$lock_with(|taking| taking)
+            pub fn $lock(&self) -> Result<LockGuard<$guard>> {
+                self.$lock_with(|call| call)
             }
 
-            /// Takes it with options: `|taking| taking.wait(limit).lease(length)`.
+            /// Acquires it with options: `|call| call.timeout(limit).lease(length)`.
             ///
             /// # Errors
             ///
             /// As [`Acquiring`](crate::sync::Acquiring).
-            pub fn $lock_with(
-                &self,
-                options: impl for<'a> FnOnce(Acquiring<'a, $guard>) -> Acquiring<'a, $guard>,
-            ) -> Result<Guard<$guard>> {
+            pub fn $lock_with(&self, options: impl FnOnce(Acquiring<$guard>) -> Acquiring<$guard>) -> Result<LockGuard<$guard>> {
                 let $this = self;
-                let ours = $us;
-                let guard = self.client.block_on(options(ours.$async_lock()).into_future())?;
+                let guard = self.client.block_on(options($us.$lock()).into_future())?;
                 Ok(self.guard(guard))
             }
 
-            /// Takes it if it is free now.
+            /// Acquires it if it is free now; returns `None` otherwise.
             ///
             /// # Errors
             ///
             /// As [`TryAcquiring`](crate::sync::TryAcquiring).
-            pub fn $try_lock(&self) -> Result<Option<Guard<$guard>>> {
+            pub fn $try_lock(&self) -> Result<Option<LockGuard<$guard>>> {
+                self.$try_lock_with(|call| call)
+            }
+
+            /// Acquires it if it is free now, with options: `|call| call.lease(length)`.
+            ///
+            /// # Errors
+            ///
+            /// As [`TryAcquiring`](crate::sync::TryAcquiring).
+            pub fn $try_lock_with(
+                &self,
+                options: impl FnOnce(TryAcquiring<$guard>) -> TryAcquiring<$guard>,
+            ) -> Result<Option<LockGuard<$guard>>> {
                 let $this = self;
-                let ours = $us;
-                let guard = self.client.block_on(ours.$async_try().into_future())?;
+                let guard = self.client.block_on(options($us.$try_lock()).into_future())?;
                 Ok(guard.map(|guard| self.guard(guard)))
             }
         }
     };
 }
 
+/// Who holds it.
+macro_rules! inspecting {
+    ($($handle:ident),*) => {
+        $(impl $handle {
+            /// Who holds it now; see the asynchronous method of this name.
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn holders(&self) -> Result<Vec<Holder>> {
+                self.client.block_on(self.inner.holders())
+            }
+
+            /// Whether anyone holds it now; see the asynchronous method of this name.
+            ///
+            /// # Errors
+            ///
+            /// As there.
+            pub fn is_locked(&self) -> Result<bool> {
+                self.client.block_on(self.inner.is_locked())
+            }
+        })*
+    };
+}
+
 handle!(
-    /// A lock for one holder at a time; see [`lockkeeper::Mutex`](crate::Mutex). The thread that holds it may take it again.
+    /// A lock for one holder at a time; see [`lockkeeper::Mutex`](crate::Mutex). The thread that holds it may acquire it again.
     Mutex
 );
 handle!(
-    /// A lock for one holder at a time, first come first served; see [`lockkeeper::FairMutex`](crate::FairMutex). The thread that holds
-    /// it may take it again.
+    /// A lock for one holder at a time, first come first served; see [`lockkeeper::FairMutex`](crate::FairMutex). The thread that
+    /// holds it may acquire it again.
     FairMutex
 );
 handle!(
-    /// A lock for many readers or one writer; see [`lockkeeper::RwLock`](crate::RwLock). A thread may take a side again that it has, and
-    /// read while it writes.
+    /// A lock for many readers or one writer; see [`lockkeeper::RwLock`](crate::RwLock). A thread may acquire a side again that it
+    /// holds, and read while it writes.
     RwLock
 );
 handle!(
     /// A semaphore of leased permits; see [`lockkeeper::Semaphore`](crate::Semaphore).
     Semaphore
 );
+handle!(
+    /// All of several locks, or none; see [`lockkeeper::MultiLock`](crate::MultiLock). The holds are its own: the thread cannot
+    /// acquire one of them again.
+    MultiLock
+);
 
-taking!(Mutex, MutexGuard, |this| this.inner.owned_by(&this.client.thread()), lock, try_lock, lock, lock_with, try_lock);
-taking!(FairMutex, MutexGuard, |this| this.inner.owned_by(&this.client.thread()), lock, try_lock, lock, lock_with, try_lock);
-taking!(RwLock, RwLockReadGuard, |this| this.inner.owned_by(&this.client.thread()), read, try_read, read, read_with, try_read);
-taking!(
+acquiring!(Mutex, MutexGuard, |this| this.inner.owned_by(&this.client.thread()), lock, lock_with, try_lock, try_lock_with);
+acquiring!(FairMutex, MutexGuard, |this| this.inner.owned_by(&this.client.thread()), lock, lock_with, try_lock, try_lock_with);
+acquiring!(RwLock, RwLockReadGuard, |this| this.inner.owned_by(&this.client.thread()), read, read_with, try_read, try_read_with);
+acquiring!(
     RwLock,
     RwLockWriteGuard,
     |this| this.inner.owned_by(&this.client.thread()),
     write,
-    try_write,
-    write,
     write_with,
-    try_write
+    try_write,
+    try_write_with
 );
-taking!(Semaphore, Permit, |this| this.inner.clone(), acquire, try_acquire, acquire, acquire_with, try_acquire);
-
-handle!(
-    /// All of several locks, or none; see [`lockkeeper::MultiLock`](crate::MultiLock). The holds are its own: the thread cannot take one of them
-    /// again.
-    MultiLock
-);
+acquiring!(Semaphore, Permit, |this| this.inner, acquire, acquire_with, try_acquire, try_acquire_with);
+inspecting!(Mutex, FairMutex, RwLock, Semaphore);
 
 impl MultiLock {
-    /// Takes all of them, waiting until they are free together.
+    /// Acquires all of them, waiting until they are free together.
     ///
     /// # Errors
     ///
     /// As [`TakingAll`].
-    pub fn lock(&self) -> Result<Guard<MultiLockGuard>> {
-        self.lock_with(|taking| taking)
+    pub fn lock(&self) -> Result<LockGuard<MultiLockGuard>> {
+        self.lock_with(|call| call)
     }
 
-    /// Takes all of them with options: `|taking| taking.wait(limit).lease(length)`.
+    /// Acquires all of them with options: `|call| call.timeout(limit).lease(length)`.
     ///
     /// # Errors
     ///
     /// As [`TakingAll`].
-    pub fn lock_with(&self, options: impl for<'a> FnOnce(TakingAll<'a>) -> TakingAll<'a>) -> Result<Guard<MultiLockGuard>> {
+    pub fn lock_with(&self, options: impl FnOnce(TakingAll) -> TakingAll) -> Result<LockGuard<MultiLockGuard>> {
         self.client.block_on(options(self.inner.lock()).into_future()).map(|guard| self.guard(guard))
     }
 
-    /// Takes all of them if they are free now.
+    /// Acquires all of them if they are free now; returns `None` otherwise.
     ///
     /// # Errors
     ///
-    /// As [`TryTakingAll`](crate::sync::TryTakingAll).
-    pub fn try_lock(&self) -> Result<Option<Guard<MultiLockGuard>>> {
-        let guard = self.client.block_on(self.inner.try_lock().into_future())?;
+    /// As [`TryTakingAll`].
+    pub fn try_lock(&self) -> Result<Option<LockGuard<MultiLockGuard>>> {
+        self.try_lock_with(|call| call)
+    }
+
+    /// Acquires all of them if they are free now, with options: `|call| call.lease(length)`.
+    ///
+    /// # Errors
+    ///
+    /// As [`TryTakingAll`].
+    pub fn try_lock_with(&self, options: impl FnOnce(TryTakingAll) -> TryTakingAll) -> Result<Option<LockGuard<MultiLockGuard>>> {
+        let guard = self.client.block_on(options(self.inner.try_lock()).into_future())?;
         Ok(guard.map(|guard| self.guard(guard)))
     }
 }
 
-impl Guard<MultiLockGuard> {
-    /// Gives all of them back now; see [`MultiLockGuard::release`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn release(self) -> Result<()> {
-        let Self { guard, client } = self;
-        client.block_on(guard.release())
-    }
-}
-
 impl Semaphore {
-    /// Takes `count` permits together, waiting for them.
+    /// Acquires `count` permits together, waiting for them.
     ///
     /// # Errors
     ///
     /// As [`Acquiring`](crate::sync::Acquiring).
-    pub fn acquire_many(&self, count: u32) -> Result<Guard<Permit>> {
-        self.client.block_on(self.inner.acquire_many(count).into_future()).map(|guard| self.guard(guard))
+    pub fn acquire_many(&self, count: u32) -> Result<LockGuard<Permit>> {
+        self.acquire_many_with(count, |call| call)
+    }
+
+    /// Acquires `count` permits together with options: `|call| call.timeout(limit).lease(length)`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Acquiring`](crate::sync::Acquiring).
+    pub fn acquire_many_with(
+        &self,
+        count: u32,
+        options: impl FnOnce(Acquiring<Permit>) -> Acquiring<Permit>,
+    ) -> Result<LockGuard<Permit>> {
+        self.client.block_on(options(self.inner.acquire_many(count)).into_future()).map(|guard| self.guard(guard))
+    }
+
+    /// Acquires `count` permits together if they are free now; returns `None` otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`TryAcquiring`](crate::sync::TryAcquiring).
+    pub fn try_acquire_many(&self, count: u32) -> Result<Option<LockGuard<Permit>>> {
+        let guard = self.client.block_on(self.inner.try_acquire_many(count).into_future())?;
+        Ok(guard.map(|guard| self.guard(guard)))
     }
 
     /// How many permits are free.
@@ -217,5 +314,36 @@ impl Semaphore {
     /// As [`lockkeeper::Semaphore::available`](crate::Semaphore::available).
     pub fn available(&self) -> Result<i64> {
         self.client.block_on(self.inner.available())
+    }
+
+    /// Sets how many permits there are in all, and gives the handle for that.
+    ///
+    /// # Errors
+    ///
+    /// As [`lockkeeper::Semaphore::resize`](crate::Semaphore::resize).
+    pub fn resize(&self, permits: u32) -> Result<Self> {
+        let inner = self.client.block_on(self.inner.resize(permits))?;
+        Ok(Self { inner, client: self.client.clone() })
+    }
+
+    /// Removes the semaphore if nobody holds a permit; tells whether it did.
+    ///
+    /// # Errors
+    ///
+    /// As [`lockkeeper::Semaphore::remove`](crate::Semaphore::remove).
+    pub fn remove(&self) -> Result<bool> {
+        self.client.block_on(self.inner.remove())
+    }
+}
+
+impl Client {
+    /// Adopts permits that were [detached](crate::Permit::detach); see [`lockkeeper::Client::adopt`](crate::Client::adopt).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn adopt(&self, id: PermitId) -> Result<LockGuard<Permit>> {
+        let guard = self.block_on(self.inner.adopt(id))?;
+        Ok(LockGuard { guard, client: self.clone() })
     }
 }

@@ -1,7 +1,8 @@
-//! The same for threads: the same nouns, no `async`, and the thread is the owner, so a thread may take a lock again that it holds.
+//! The same for threads: the same types, no `async`, and the thread is the owner, so a thread may acquire a lock again that it holds.
 //!
-//! A thin face: every call runs the asynchronous one to its end on the caller's thread, with timers and I/O on one thread of the
-//! client's own.
+//! Every call runs the asynchronous one to its end on the caller's thread, with timers and I/O on one background thread of the
+//! client. Inside a task it works too, but it blocks the thread of the runtime and logs a warning: use
+//! [`lockkeeper::Client`](crate::Client) there, or `spawn_blocking`.
 //!
 //! ```
 //! use std::time::Duration;
@@ -9,9 +10,9 @@
 //!
 //! let client = Client::connect("memory:")?;
 //! let mutex = client.mutex("orders:42");
-//! let guard = mutex.lock_with(|lock| lock.wait(Duration::from_secs(3)))?;
+//! let guard = mutex.lock_with(|call| call.timeout(Duration::from_secs(3)))?;
 //! let again = mutex.lock()?; // the same thread: no round trip
-//! println!("token {}", again.token());
+//! println!("token {:?}", again.token());
 //! # drop((guard, again));
 //! client.close()?;
 //! # Ok::<(), lockkeeper::Error>(())
@@ -21,17 +22,17 @@ mod counts;
 mod locks;
 
 pub use counts::{CountDownLatch, CountingSemaphore};
-pub use locks::{FairMutex, Guard, MultiLock, Mutex, RwLock, Semaphore};
+pub use locks::{FairMutex, LockGuard, MultiLock, Mutex, RwLock, Semaphore};
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::future::Future;
-use std::sync::Arc;
+use std::future::{Future, IntoFuture};
+use std::sync::{Arc, Weak};
 
 use crate::backend::{Forced, Snapshot};
-use crate::client;
-use crate::error::Result;
+use crate::client::{self, Examination};
+use crate::error::{ErrorKind, Result};
 use crate::owner::ClientId;
 use crate::runtime::Blocker;
 use crate::session::Owner;
@@ -122,10 +123,10 @@ impl Client {
     ///
     /// As there.
     pub fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<Snapshot>> {
-        self.block_on(self.inner.list(pattern.as_ref()))
+        self.block_on(self.inner.list(pattern.as_ref()).into_future())
     }
 
-    /// Takes a name from whoever holds it; see [`lockkeeper::Client::force_release`](crate::Client::force_release).
+    /// Releases a name by force; see [`lockkeeper::Client::force_release`](crate::Client::force_release).
     ///
     /// # Errors
     ///
@@ -134,13 +135,64 @@ impl Client {
         self.block_on(self.inner.force_release(name.as_ref()))
     }
 
-    /// Gives back everything that this client holds, and ends it and all its clones.
+    /// Releases everything that this client holds, and ends it and all its clones; see
+    /// [`lockkeeper::Client::close`](crate::Client::close).
     ///
     /// # Errors
     ///
-    /// `Unavailable` if something could not be given back in time; its lease ends it.
+    /// As there.
     pub fn close(&self) -> Result<()> {
         self.block_on(self.inner.close())
+    }
+
+    /// Runs `work` while it holds the mutex `name`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Mutex::lock`]; `Lost` if the hold was found lost when `work` had ended.
+    pub fn with_lock<T>(&self, name: impl AsRef<str>, work: impl FnOnce() -> T) -> Result<T> {
+        let guard = self.mutex(name).lock()?;
+        let output = work();
+        match guard.release() {
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            _ => Ok(output),
+        }
+    }
+
+    /// Connects to the store that `LOCKKEEPER_STORE` names; see [`lockkeeper::Client::from_env`](crate::Client::from_env).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn from_env() -> Result<Self> {
+        Self::connect(client::store_from_env()?)
+    }
+
+    /// Checks whether locks are safe at the store; see [`lockkeeper::Client::examine`](crate::Client::examine).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn examine(url: impl AsRef<str>) -> Result<Examination> {
+        Blocker::new()?.block_on(client::Client::examine(url.as_ref()))
+    }
+
+    /// Whether the store answered the last request; see [`lockkeeper::Client::is_connected`](crate::Client::is_connected).
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.inner.is_connected()
+    }
+
+    /// This client's id.
+    #[must_use]
+    pub fn id(&self) -> ClientId {
+        self.inner.id()
+    }
+
+    /// The store's URL, without its password.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        self.inner.url()
     }
 
     fn block_on<T: Send>(&self, future: impl Future<Output = Result<T>> + Send) -> Result<T> {
@@ -150,9 +202,18 @@ impl Client {
     /// The owner that this thread is at this client.
     fn thread(&self) -> Owner {
         thread_local! {
-            static OWNERS: RefCell<HashMap<ClientId, Owner>> = RefCell::default();
+            static OWNERS: RefCell<HashMap<ClientId, (Weak<Blocker>, Owner)>> = RefCell::default();
         }
-        OWNERS.with_borrow_mut(|owners| owners.entry(self.inner.id()).or_insert_with(|| self.inner.owner()).clone())
+        OWNERS.with_borrow_mut(|owners| {
+            if let Some((_, owner)) = owners.get(&self.inner.id()) {
+                return owner.clone();
+            }
+            // A thread outlives its clients: forget those that are gone.
+            owners.retain(|_, (client, _)| client.strong_count() > 0);
+            let owner = self.inner.owner();
+            owners.insert(self.inner.id(), (Arc::downgrade(&self.blocker), owner.clone()));
+            owner
+        })
     }
 }
 

@@ -50,6 +50,20 @@ impl Builder {
         self
     }
 
+    /// How long a waiter's place in a store's queue is kept without a sign of life (default 5 s, at least 2 s): how long a crashed
+    /// waiter of a [`FairMutex`](crate::FairMutex) blocks those behind it at most.
+    pub fn queue_ttl(mut self, ttl: Duration) -> Self {
+        self.settings.place = ttl;
+        self
+    }
+
+    /// How long dropping the last clone of the client blocks while releases are pending (default 500 ms; zero turns it off). Without
+    /// it a guard dropped at the end of `main` would leave its name held for a whole lease.
+    pub fn drop_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.drop_timeout = timeout;
+        self
+    }
+
     /// Where time and background work come from (default: the machine). Tests pass [`Runtime::simulated`].
     pub fn runtime(mut self, runtime: Runtime) -> Self {
         self.runtime = runtime;
@@ -68,9 +82,11 @@ impl Builder {
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client> {
         let target = url::parse(url.as_ref())?;
         target.fits(self.settings.command_timeout)?;
-        let shown = target.to_string();
-        let backend = target.open(&self.runtime).await?;
-        self.over(backend, &shown)
+        if !target.is_private() {
+            Runtime::check_timers()?;
+        }
+        let backend = target.clone().open(&self.runtime).await?;
+        self.over(backend, target.to_string(), Some(target))
     }
 
     /// A client of a store of your own.
@@ -79,12 +95,12 @@ impl Builder {
     ///
     /// `InvalidArgument` for settings that the store cannot keep.
     pub fn with_backend(self, backend: Arc<dyn Backend>) -> Result<Client> {
-        let shown = backend.capabilities().store;
-        self.over(backend, shown)
+        let store = backend.capabilities().store;
+        self.over(backend, store.to_owned(), None)
     }
 
-    fn over(self, backend: Arc<dyn Backend>, shown: &str) -> Result<Client> {
+    fn over(self, backend: Arc<dyn Backend>, url: String, target: Option<url::Target>) -> Result<Client> {
         let session = Session::observed(Arc::new(Observe::new(backend)), self.settings, self.runtime, Arc::new(Metrics))?;
-        Ok(Client::new(session, shown))
+        Ok(Client::new(session, url, target))
     }
 }

@@ -1,13 +1,20 @@
-//! For people: what is held, by whom, and taking it from them.
+//! For operators: what is held, by whom, and releasing it by force.
 
-use super::{Client, url};
-use crate::backend::{Finding, Forced, Listing, Reply, Snapshot};
-use crate::error::{Error, ErrorKind, Result};
+use super::{Client, List, url};
+use crate::backend::{Finding, Forced, Snapshot};
+use crate::error::Result;
 use crate::name::{Name, literal_pattern};
 use crate::runtime::Runtime;
 
-/// Names asked for in one page.
-const PAGE: usize = 256;
+/// What [`Client::examine`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Examination {
+    /// The URL without its password.
+    pub url: String,
+    /// What was found, good and bad.
+    pub findings: Vec<Finding>,
+}
 
 impl Client {
     /// What is known about one name; `None` if nothing lies there.
@@ -20,12 +27,13 @@ impl Client {
     ///
     /// Safe: it only reads.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<Snapshot>> {
-        let name = Name::new(self.full_name(name))?;
-        self.bounded(self.backend().inspect(name)).await
+        let name = Name::new(self.full_name(name.as_ref()))?;
+        self.session.read(self.backend().inspect(name)).await
     }
 
-    /// Everything under the client's prefix whose name matches `pattern` (`*` any text, `?` any character), by name.
+    /// Lists what lies under the client's prefix and matches `pattern` (`*` any text, `?` any character).
     ///
+    /// Awaited, it gives everything by name. [`limit`](List::limit) bounds it, [`stream`](List::stream) gives one name after the other.
     /// The store goes on meanwhile: what comes or goes during the listing may or may not be in it.
     ///
     /// # Errors
@@ -44,40 +52,31 @@ impl Client {
     /// assert_eq!(held[0].holders[0].owner, guard.owner().to_string());
     /// # Ok(()) }
     /// ```
-    pub async fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<Snapshot>> {
-        let pattern = format!("{}{}", literal_pattern(&self.prefix), pattern.as_ref());
-        let mut listing = Listing { pattern, after: None, limit: PAGE };
-        let mut found = Vec::new();
-        loop {
-            let page = self.bounded(self.backend().list(listing.clone())).await?;
-            found.extend(page.found);
-            listing.after = page.next;
-            if listing.after.is_none() {
-                found.sort_by(|a, b| a.name.cmp(&b.name));
-                found.dedup_by(|a, b| a.name == b.name);
-                return Ok(found);
-            }
-        }
+    pub fn list(&self, pattern: impl AsRef<str>) -> List {
+        List::new(self.clone(), format!("{}{}", literal_pattern(&self.prefix), pattern.as_ref()))
     }
 
-    /// Takes a name from whoever holds it, and tells whom. They learn it at their next renewal: only a [fence](crate::fence) keeps
+    /// Releases a name by force, and tells who held it. The holders learn it at their next renewal: only a [fence](crate::fence) keeps
     /// them from acting until then.
     ///
     /// # Errors
     ///
-    /// `InvalidName`; the store's errors.
+    /// `InvalidName`; the store's errors: `Unavailable` if nothing was done, `Indeterminate` if no answer came and it may have been
+    /// done.
     ///
     /// # Cancel safety
     ///
     /// It may or may not have happened.
     #[doc(alias = "forceUnlock")]
     pub async fn force_release(&self, name: impl AsRef<str>) -> Result<Forced> {
-        let name = Name::new(self.full_name(name))?;
-        self.bounded(self.backend().force_release(name)).await
+        let name = Name::new(self.full_name(name.as_ref()))?;
+        self.session.check_open()?;
+        let core = self.session.core();
+        core.call(core.settings.command_timeout, self.backend().force_release(name)).await
     }
 
-    /// Looks whether locks can live at the store that `url` names, and tells all that it found, good and bad: the self-test of
-    /// [`connect`](Self::connect) in full. The first part of the answer is the URL without its password.
+    /// Checks whether locks are safe at the store that `url` names, and reports everything it found, good and bad: the self-test of
+    /// [`connect`](Self::connect) in full.
     ///
     /// # Errors
     ///
@@ -89,21 +88,13 @@ impl Client {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
-    /// let (url, found) = lockkeeper::Client::examine("memory:").await?;
-    /// assert_eq!((url.as_str(), found[0].about), ("memory:", "reach"));
+    /// let report = lockkeeper::Client::examine("memory:").await?;
+    /// assert_eq!((report.url.as_str(), report.findings[0].about), ("memory:", "reach"));
     /// # Ok(()) }
     /// ```
-    pub async fn examine(url: impl AsRef<str>) -> Result<(String, Vec<Finding>)> {
+    pub async fn examine(url: impl AsRef<str>) -> Result<Examination> {
         let target = url::parse(url.as_ref())?;
-        let shown = target.to_string();
-        Ok((shown, target.examine(&Runtime::system()).await))
-    }
-
-    async fn bounded<T>(&self, reply: Reply<'_, T>) -> Result<T> {
-        self.session.check_open()?;
-        let core = self.session.core();
-        core.call(core.settings.command_timeout, reply).await.map_err(|error| {
-            if error.kind() == ErrorKind::Indeterminate { Error::new(ErrorKind::Unavailable, error.to_string()) } else { error }
-        })
+        let url = target.to_string();
+        Ok(Examination { url, findings: target.examine(&Runtime::system()).await })
     }
 }

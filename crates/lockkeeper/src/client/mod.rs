@@ -3,21 +3,28 @@
 mod builder;
 #[cfg(feature = "config")]
 mod config;
+mod gate;
 mod inspect;
+mod list;
 mod url;
 
 pub use builder::Builder;
+pub use inspect::Examination;
+pub use list::{List, ListStream};
 
+use std::borrow::Cow;
 use std::fmt;
+use std::future::Future;
 #[cfg(unix)]
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::backend::Backend;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
+use crate::fence::Gate;
 use crate::owner::ClientId;
 use crate::session::{Owner, Session};
-use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, MultiLock, Mutex, RwLock, Semaphore};
+use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, Guard, MultiLock, Mutex, Permit, PermitId, RwLock, Semaphore};
 
 /// A client of one store. Cheap to clone; clones share one identity, one keeper and one set of connections.
 ///
@@ -29,7 +36,7 @@ use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, MultiLock, Mutex
 ///
 /// let client = Client::connect("memory:").await?;
 /// let guard = client.mutex("orders:42").lock().await?;
-/// println!("only one of us at a time, token {}", guard.token());
+/// println!("only one of us at a time, token {:?}", guard.token());
 /// guard.release().await?;
 /// client.close().await?;
 /// # Ok(()) }
@@ -39,7 +46,16 @@ use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, MultiLock, Mutex
 pub struct Client {
     session: Session,
     prefix: Arc<str>,
-    url: Arc<str>,
+    home: Arc<Home>,
+}
+
+/// Where a client's store is.
+struct Home {
+    /// Without its password.
+    url: String,
+    /// What the URL names; `None` for a store of the user's own.
+    target: Option<url::Target>,
+    gate: OnceLock<Arc<dyn Gate>>,
 }
 
 impl Client {
@@ -63,8 +79,21 @@ impl Client {
         Builder::default()
     }
 
-    fn new(session: Session, url: &str) -> Self {
-        Self { session, prefix: Arc::from(""), url: Arc::from(url) }
+    fn new(session: Session, url: String, target: Option<url::Target>) -> Self {
+        Self { session, prefix: Arc::from(""), home: Arc::new(Home { url, target, gate: OnceLock::new() }) }
+    }
+
+    /// Connects to the store that the environment variable `LOCKKEEPER_STORE` names, as the program `lockkeeper` does.
+    ///
+    /// # Errors
+    ///
+    /// `Config` if it is not set or not UTF-8; otherwise as [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: nothing is left behind.
+    pub async fn from_env() -> Result<Self> {
+        Self::connect(store_from_env()?).await
     }
 
     /// The same client, with `prefix` put before every name that is given to it.
@@ -82,47 +111,46 @@ impl Client {
         Self { prefix: Arc::from(format!("{}{}", self.prefix, prefix.as_ref())), ..self.clone() }
     }
 
-    fn full_name(&self, name: impl AsRef<str>) -> String {
-        let name = name.as_ref();
+    fn full_name<'a>(&self, name: &'a str) -> Cow<'a, str> {
         // An empty name stays one, so that it is refused instead of becoming the prefix.
-        if name.is_empty() { String::new() } else { format!("{}{name}", self.prefix) }
+        if name.is_empty() || self.prefix.is_empty() { Cow::Borrowed(name) } else { format!("{}{name}", self.prefix).into() }
     }
 
     /// A lock for one holder at a time.
     #[doc(alias = "getLock")]
     #[doc(alias = "getFencedLock")]
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex::new(&self.session, self.full_name(name))
+        Mutex::new(&self.session, self.full_name(name.as_ref()))
     }
 
     /// A lock for one holder at a time, first come first served across processes.
     #[doc(alias = "getFairLock")]
     pub fn fair_mutex(&self, name: impl AsRef<str>) -> FairMutex {
-        FairMutex::new(&self.session, self.full_name(name))
+        FairMutex::new(&self.session, self.full_name(name.as_ref()))
     }
 
     /// A lock for many readers or one writer.
     #[doc(alias = "getReadWriteLock")]
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock::new(&self.session, self.full_name(name))
+        RwLock::new(&self.session, self.full_name(name.as_ref()))
     }
 
     /// A semaphore of `permits` leased permits.
     #[doc(alias = "getPermitExpirableSemaphore")]
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
-        Semaphore::new(&self.session, self.full_name(name), permits)
+        Semaphore::new(&self.session, self.full_name(name.as_ref()), permits)
     }
 
     /// A bare shared number of permits.
     #[doc(alias = "getSemaphore")]
     pub fn counting_semaphore(&self, name: impl AsRef<str>) -> CountingSemaphore {
-        CountingSemaphore::new(&self.session, self.full_name(name))
+        CountingSemaphore::new(&self.session, self.full_name(name.as_ref()))
     }
 
     /// A gate that opens when a number of events have happened.
     #[doc(alias = "getCountDownLatch")]
     pub fn latch(&self, name: impl AsRef<str>) -> CountDownLatch {
-        CountDownLatch::new(&self.session, self.full_name(name))
+        CountDownLatch::new(&self.session, self.full_name(name.as_ref()))
     }
 
     /// All of several mutexes of this client, or none: see [`MultiLock`], which takes locks of any kind, clients and stores.
@@ -137,7 +165,7 @@ impl Client {
     /// ```
     #[doc(alias = "getMultiLock")]
     pub fn multi_lock<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
-        names.into_iter().fold(MultiLock::new(), |all, name| all.and(self.mutex(name).lock()))
+        names.into_iter().fold(MultiLock::new(), |all, name| all.and(self.mutex(name)))
     }
 
     /// Somebody who may take a lock again while holding it: see [`Owner`].
@@ -157,11 +185,71 @@ impl Client {
         Owner::new(self.session.id())
     }
 
-    /// Gives back everything that this client holds, and ends it and all its clones.
+    /// Runs `work` while it holds the mutex `name`: acquires it, drops `work` if the hold is lost, and releases it.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if something could not be given back in time; its lease ends it.
+    /// Those of [`lock`](Mutex::lock); `Lost` if the hold was lost before `work` ended, or was found lost at the release. A release
+    /// without an answer is not an error: it goes on in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// As safe as `work`; the mutex is released in the background.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// let client = lockkeeper::Client::connect("memory:").await?;
+    /// let sum = client.with_lock("orders:42", async { 1 + 1 }).await?;
+    /// assert_eq!(sum, 2);
+    /// # Ok(()) }
+    /// ```
+    pub async fn with_lock<F: Future>(&self, name: impl AsRef<str>, work: F) -> Result<F::Output> {
+        let guard = self.mutex(name).lock().await?;
+        let output = guard.run(work).await?;
+        match guard.release().await {
+            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+            Err(error) => {
+                tracing::debug!(%error, "the release goes on in the background");
+                Ok(output)
+            }
+            Ok(()) => Ok(output),
+        }
+    }
+
+    /// Takes over permits that were [detached](Permit::detach), by this process or another one; they are renewed from now on.
+    ///
+    /// Adopt an id once: two guards for one id release each other's permits.
+    ///
+    /// # Errors
+    ///
+    /// `NotHeld` if the permits were released or their lease ended; the store's errors.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: the permits stay as they were, or last for one more lease.
+    pub async fn adopt(&self, id: PermitId) -> Result<Permit> {
+        let (name, owner, claim) = id.into_parts();
+        self.session.adopt(name, claim, owner).await.map(Permit::new)
+    }
+
+    /// Whether the store answered the last request of this client. For readiness probes.
+    ///
+    /// It sends nothing: it is what the last acquire, release, renewal or look found out, so it may be old when the client is idle.
+    /// [`inspect`](Self::inspect) of any name asks the store now.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.session.core().is_connected()
+    }
+
+    /// Releases everything that this client holds, waits until the store has confirmed it, and ends the client and all its clones.
+    ///
+    /// Call it before the process ends: a guard that is dropped releases in the background, and the end of the process cuts that off.
+    /// When the last client is dropped it waits for pending releases, but for a moment only
+    /// ([`Builder::drop_timeout`]), and `std::process::exit` does not even drop it. What was not released ends with its lease.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if something could not be released in time; it ends with its lease.
     ///
     /// # Cancel safety
     ///
@@ -201,7 +289,7 @@ impl Client {
     /// The store's URL, without its password.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.url
+        &self.home.url
     }
 
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
@@ -209,8 +297,20 @@ impl Client {
     }
 }
 
+/// The store that the environment names.
+pub(crate) fn store_from_env() -> Result<String> {
+    std::env::var("LOCKKEEPER_STORE").map_err(|error| {
+        let message = "LOCKKEEPER_STORE names no store; set it to a URL such as redis://127.0.0.1:6379";
+        Error::new(ErrorKind::Config, message).with_source(error)
+    })
+}
+
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("id", &self.session.id()).field("store", &self.url).field("prefix", &self.prefix).finish()
+        f.debug_struct("Client")
+            .field("id", &self.session.id())
+            .field("store", &self.home.url)
+            .field("prefix", &self.prefix)
+            .finish()
     }
 }

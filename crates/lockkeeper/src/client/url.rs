@@ -120,6 +120,11 @@ fn shown(url: &str) -> String {
 }
 
 impl Target {
+    /// Whether it is a store inside this process, which needs no runtime to connect to.
+    pub(super) fn is_private(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
+
     /// Refuses a URL that asks for more than the command timeout allows.
     pub(super) fn fits(&self, command_timeout: Duration) -> Result<()> {
         match self {
@@ -161,7 +166,7 @@ impl Target {
             #[cfg(feature = "redis")]
             Self::Redis(config) => match RedisStore::connect((*config).clone(), &runtime).await {
                 Ok(store) => Ok((store, None)),
-                Err(error) if error.is_retryable() => Ok((Arc::new(RedisStore::unconnected(*config, &runtime)), Some(error))),
+                Err(error) if error.is_outage() => Ok((Arc::new(RedisStore::unconnected(*config, &runtime)), Some(error))),
                 Err(error) => Err(error),
             },
             #[cfg(all(feature = "sqlite", target_os = "linux"))]

@@ -34,7 +34,7 @@ macro_rules! taking {
         let handle = $handle;
         let mut acquiring = handle.$call($($count)?);
         if let Some(wait) = $how.wait {
-            acquiring = acquiring.wait(wait);
+            acquiring = acquiring.timeout(wait);
         }
         if let Some(lease) = $how.lease {
             acquiring = acquiring.lease(lease);

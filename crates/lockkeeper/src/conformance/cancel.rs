@@ -220,7 +220,7 @@ pub async fn an_owner_can_take_it_after_a_dropped_acquire(world: &World) {
         let mut acquiring: BoxFuture<'_, _> = Box::pin(async { mutex.lock().await });
         let ended = poll(world, &mut acquiring, polls).await;
         drop((acquiring, ended));
-        let guard = mutex.lock().wait(world.units(100)).await.unwrap();
+        let guard = mutex.lock().timeout(world.units(100)).await.unwrap();
         assert_eq!(world.holders("n").await, 1);
         guard.release().await.unwrap();
         becomes_free(world).await;

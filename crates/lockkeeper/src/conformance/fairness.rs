@@ -101,7 +101,7 @@ pub async fn a_waiter_that_gives_up_leaves_no_place(world: &World) {
     let client = world.client();
     let holder = world.occupy("m", Claim::Fair).await;
     for limit in [Duration::ZERO, world.units(2)] {
-        let error = FairMutex::new(&client, "m").lock().wait(limit).await.unwrap_err();
+        let error = FairMutex::new(&client, "m").lock().timeout(limit).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout);
         world.until("the queue is empty", || async { world.queued("m").await == 0 }).await;
     }

@@ -33,7 +33,7 @@ pub async fn shows_the_token(world: &World) {
     let client = world.client();
     let guard = Mutex::new(&client, "m").lock().await.unwrap();
     let found = world.look("m").await.expect("held");
-    assert!(found.holders[0].token.is_none_or(|token| token == guard.token().number()), "{found:?}");
+    assert!(found.holders[0].token.is_none_or(|token| token == guard.token().unwrap().number()), "{found:?}");
     guard.release().await.unwrap();
 }
 

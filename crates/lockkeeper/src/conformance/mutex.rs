@@ -114,7 +114,7 @@ pub async fn keeps_a_wait_limit(world: &World) {
     for client in [&ours, &theirs] {
         for limit in [Duration::ZERO, world.units(3)] {
             let began = world.now();
-            let error = Mutex::new(client, "m").lock().wait(limit).await.unwrap_err();
+            let error = Mutex::new(client, "m").lock().timeout(limit).await.unwrap_err();
             let took = world.since(began);
             assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
             assert!(took >= limit && took < limit + world.slack(), "waited {took:?} of {limit:?}");
@@ -126,10 +126,10 @@ pub async fn keeps_a_wait_limit(world: &World) {
 /// A wait without end in sight is not an overflow.
 pub async fn bears_the_longest_wait_limit(world: &World) {
     let client = world.client();
-    let guard = Mutex::new(&client, "m").lock().wait(Duration::MAX).await.unwrap();
+    let guard = Mutex::new(&client, "m").lock().timeout(Duration::MAX).await.unwrap();
     let waiter = world.spawn({
         let client = client.clone();
-        async move { Mutex::new(&client, "m").lock().wait(Duration::MAX).await.unwrap() }
+        async move { Mutex::new(&client, "m").lock().timeout(Duration::MAX).await.unwrap() }
     });
     world.settle().await;
     guard.release().await.unwrap();
@@ -196,7 +196,7 @@ pub async fn a_crowd_of_waiters_asks_as_one(world: &World) {
     let waiters: Vec<_> = (0..100)
         .map(|_| {
             let client = client.clone();
-            world.spawn(async move { Mutex::new(&client, "m").lock().wait(PATIENTLY).await.unwrap().release().await.unwrap() })
+            world.spawn(async move { Mutex::new(&client, "m").lock().timeout(PATIENTLY).await.unwrap().release().await.unwrap() })
         })
         .collect();
     let has_listened =
@@ -307,7 +307,7 @@ pub async fn a_waiter_that_gives_up_does_not_hold_up_the_next(world: &World) {
     let (client, holder) = (world.client(), world.occupy("m", Claim::Mutex).await);
     let first = world.spawn({
         let (client, limit) = (client.clone(), world.units(2));
-        async move { Mutex::new(&client, "m").lock().wait(limit).await.map(drop) }
+        async move { Mutex::new(&client, "m").lock().timeout(limit).await.map(drop) }
     });
     world.beat().await;
     let second = world.spawn(async move { Mutex::new(&client, "m").lock().await.unwrap() });

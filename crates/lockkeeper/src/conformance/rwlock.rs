@@ -139,7 +139,7 @@ pub async fn writers_do_not_starve(world: &World) {
         }));
     }
     world.pass(world.units(3)).await;
-    let writer = RwLock::new(&theirs, "r").write().wait(world.units(40)).await;
+    let writer = RwLock::new(&theirs, "r").write().timeout(world.units(40)).await;
     enough.store(true, Ordering::Relaxed);
     writer.expect("a turn").release().await.unwrap();
     for reader in readers {
@@ -170,7 +170,7 @@ pub async fn a_writer_that_gives_up_lets_readers_in(world: &World) {
     let reader = RwLock::new(&ours, "r").read().await.unwrap();
     let writer = world.spawn({
         let (theirs, limit) = (theirs.clone(), world.units(6));
-        async move { RwLock::new(&theirs, "r").write().wait(limit).await.map(drop) }
+        async move { RwLock::new(&theirs, "r").write().timeout(limit).await.map(drop) }
     });
     world.until("the writer waits", || async { world.queued("r").await == 1 }).await;
     let behind = world.spawn(async move { RwLock::new(&theirs, "r").read().await.unwrap() });
@@ -214,12 +214,12 @@ pub async fn a_downgrade_lets_readers_in_and_no_writer_between(world: &World) {
     world.pass(world.units(1)).await;
     let rival = world.spawn(async move { RwLock::new(&theirs, "r").write().await.unwrap() });
     world.settle().await;
-    let (token, downgraded) = (writer.token().number(), world.now());
+    let (token, downgraded) = (writer.token().unwrap().number(), world.now());
     let reader = lock.downgrade(writer).await.unwrap();
     let waiting = waiting.await.unwrap();
     let took = world.since(downgraded);
     assert!(took <= Duration::from_secs(1) + world.slack(), "the waiting reader came in after {took:?}");
-    assert!(reader.is_valid() && reader.token().number() >= token);
+    assert!(reader.is_valid() && reader.token().unwrap().number() >= token);
     assert!(!rival.is_finished(), "a writer came between");
     let claims: Vec<_> = world.look("r").await.expect("read").holders.iter().map(|holder| holder.claim).collect();
     assert_eq!(claims, [Claim::Read; 2]);

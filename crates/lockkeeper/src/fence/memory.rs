@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{Gate, Watermark};
 use crate::error::Result;
+use crate::runtime::BoxFuture;
 use crate::token::Token;
 
 /// A gate in this process. Clones of an `Arc` of it guard the same resources.
@@ -30,15 +31,15 @@ impl MemoryGate {
 }
 
 impl Gate for MemoryGate {
-    async fn enter(&self, resource: &str, token: Token) -> Result<()> {
-        self.with(resource, |mark| mark.enter(token))
+    fn enter<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(self.with(resource, |mark| mark.enter(token))))
     }
 
-    async fn enter_shared(&self, resource: &str, token: Token) -> Result<()> {
-        self.with(resource, |mark| mark.enter_shared(token))
+    fn enter_shared<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(self.with(resource, |mark| mark.enter_shared(token))))
     }
 
-    async fn check(&self, resource: &str, token: Token) -> Result<()> {
-        self.with(resource, |mark| mark.check(token))
+    fn check<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>> {
+        Box::pin(std::future::ready(self.with(resource, |mark| mark.check(token))))
     }
 }

@@ -1,4 +1,4 @@
-//! The resource's side: a gate that turns away a holder whose time is over.
+//! The resource's side: a gate that refuses a holder whose lease is over.
 //!
 //! A lease cannot stop a process that was paused and acts when it wakes. The resource can, if it looks at the token: grants carry
 //! numbers that only grow, so a smaller one is from the past.
@@ -13,47 +13,75 @@
 //! let gate = MemoryGate::default(); // lives with the resource
 //!
 //! let guard = client.mutex("account:7").lock().await?;
-//! gate.enter("account:7", guard.token()).await?; // before reading
+//! let token = guard.token().expect("this store has tokens");
+//! gate.enter("account:7", token).await?; // before reading
 //! // … read, compute …
-//! gate.check("account:7", guard.token()).await?; // in one step with the write
+//! gate.check("account:7", token).await?; // in one step with the write
 //! # Ok(()) }
 //! ```
 //!
 //! The check and the write must be one step of the resource, as a transaction that does both is. Permits of a semaphore are not fenced.
+//!
+//! # In SQL
+//!
+//! Keep the last token in the row, and let every statement carry the token of its holder:
+//!
+//! ```sql
+//! -- enter, before the first read
+//! UPDATE account SET fence = $token WHERE id = $id AND fence <= $token;
+//! -- write: only the token that entered last
+//! UPDATE account SET balance = $new WHERE id = $id AND fence = $token;
+//! ```
+//!
+//! A statement that changes no row means that a later holder has entered: stop and report the lock as lost. Store the token as a 64-bit
+//! number (`u64::from(token)`).
+//!
+//! # The gate's key in Redis
+//!
+//! [`Client::gate`](crate::Client::gate) keeps the last token of a resource as the string `NUMBER OWNER` (`1700000000000000
+//! 5e0c…:7`) at the key `lockkeeper:fence:{RESOURCE}`, without expiry. A script of your own can check and write in one step; in a
+//! cluster give the resource's keys the same hash tag:
+//!
+//! ```lua
+//! -- KEYS: lockkeeper:fence:{account:7}, balance:{account:7}   ARGV: "NUMBER OWNER" of the guard's token, the new value
+//! if redis.call('get', KEYS[1]) ~= ARGV[1] then return redis.error_reply('FENCED a later holder has entered') end
+//! return redis.call('set', KEYS[2], ARGV[2])
+//! ```
+//!
+//! `ARGV[1]` is `format!("{} {}", token.number(), token.owner())`; enter with [`Gate::enter`] before the first read.
 
 mod memory;
 
 pub use memory::MemoryGate;
 
-use std::future::Future;
-
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::BoxFuture;
 use crate::token::Token;
 
-/// Keeps the largest token seen per resource and refuses older ones.
+/// Keeps the largest token seen per resource and refuses older ones. Usable as `dyn Gate`.
 pub trait Gate: Send + Sync {
     /// Before the first read under an exclusive lock: from now on older holders are refused.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Lost`] for a token older than one that entered, or of the same number from another owner.
-    fn enter(&self, resource: &str, token: Token) -> impl Future<Output = Result<()>> + Send;
+    fn enter<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>>;
 
     /// Before reading under a shared lock: refuses a token older than the last exclusive one, and keeps nobody else out.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Lost`] for a token older than the last exclusive one.
-    fn enter_shared(&self, resource: &str, token: Token) -> impl Future<Output = Result<()>> + Send;
+    fn enter_shared<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>>;
 
     /// At the write: passes only the token that entered last.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Lost`] for any other token.
-    fn check(&self, resource: &str, token: Token) -> impl Future<Output = Result<()>> + Send;
+    fn check<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>>;
 }
 
 /// What a gate remembers of one resource; pure, so that every store's gate decides alike.

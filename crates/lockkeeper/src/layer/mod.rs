@@ -1,12 +1,12 @@
 //! Backends that wrap a backend, or several: they see every request and every event, and change what passes only if that is their purpose.
 
-#[cfg(feature = "conformance")]
+#[cfg(any(feature = "conformance", feature = "testing"))]
 mod chaos;
 mod forward;
 mod observe;
 mod quorum;
 
-#[cfg(feature = "conformance")]
+#[cfg(any(feature = "conformance", feature = "testing"))]
 pub use chaos::{Chaos, Fault, Faulty};
 pub use forward::Layer;
 pub use observe::{Metrics, Observe, describe_metrics};

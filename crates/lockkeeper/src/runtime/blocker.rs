@@ -5,10 +5,11 @@
 //! scheduler that the call blocks, so a short-lived thread polls it instead.
 
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use crate::error::{Error, ErrorKind, Result};
 
@@ -74,6 +75,23 @@ impl Blocker {
                 return answer;
             }
             std::thread::park();
+        }
+    }
+}
+
+/// Blocks this thread until `future` ends, at most for `limit`; whether it ended. The future must need neither timers nor I/O.
+pub(crate) fn park_on(limit: Duration, mut future: Pin<&mut impl Future<Output = ()>>) -> bool {
+    let end = std::time::Instant::now().checked_add(limit);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if future.as_mut().poll(&mut context).is_ready() {
+            return true;
+        }
+        match end.map(|end| end.saturating_duration_since(std::time::Instant::now())) {
+            Some(Duration::ZERO) => return false,
+            Some(left) => std::thread::park_timeout(left),
+            None => std::thread::park(),
         }
     }
 }

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::line::Line;
 use super::owner::Place;
 use super::registry::Slot;
-use super::{Core, Session};
+use super::{Core, Loss, Session};
 use crate::backend::{Claim, Event, LossReason, Release, Renew, Renewed, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -138,6 +139,11 @@ impl Hold {
         }
     }
 
+    /// Resolves when the hold has ended.
+    pub(super) fn told(&self) -> Notified<'_> {
+        self.told.notified()
+    }
+
     fn lost_by(&self) -> Option<LossReason> {
         match self.state.load(Ordering::Acquire) {
             LOST_GONE => Some(LossReason::Gone),
@@ -152,7 +158,10 @@ impl Hold {
     }
 
     /// How it ended, if it did: told by the store, or by the local clock.
-    fn ended(&self) -> Option<LossReason> {
+    pub(super) fn ended(&self) -> Option<LossReason> {
+        if self.core().is_forked() {
+            return Some(LossReason::Closed);
+        }
         self.ended_by(self.core().runtime.now())
     }
 
@@ -248,6 +257,7 @@ impl Hold {
             let Grounds { name, claim, owner, .. } = &self.grounds;
             let held = now.since(self.granted_at);
             self.core().notify(&Event::Released { name, claim: *claim, owner: *owner, held });
+            self.told.notify_waiters();
         }
         self.core().registry().leave(self);
         reason
@@ -358,8 +368,37 @@ impl Held {
         self.hold.extend(lease).await
     }
 
-    pub(crate) fn token(&self) -> Token {
-        Token::new(self.hold.grounds.token.unwrap_or(0), self.hold.grounds.owner)
+    /// The fencing token of this hold: give it to the resource, see [`fence`](crate::fence). `None` for permits of a semaphore, and on
+    /// stores without fencing.
+    #[must_use]
+    pub fn token(&self) -> Option<Token> {
+        self.hold.grounds.token.map(|number| Token::new(number, self.hold.grounds.owner))
+    }
+
+    /// Tells when the hold is lost, to a task or thread that does not have the guard.
+    #[must_use]
+    pub fn loss(&self) -> Loss {
+        Loss::new(&self.hold)
+    }
+
+    pub(crate) fn full_name(&self) -> &Name {
+        &self.hold.grounds.name
+    }
+
+    pub(crate) fn claim(&self) -> Claim {
+        self.hold.grounds.claim
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.hold.session
+    }
+
+    /// Leaves the hold at the store, without a guard and without renewals.
+    pub(crate) fn detach(mut self) {
+        self.live = false;
+        if !self.hold.core().is_forked() && self.hold.leave() {
+            self.hold.end();
+        }
     }
 
     pub(crate) fn reenter(&self) -> Result<Self> {
@@ -374,7 +413,7 @@ impl Held {
         if !self.hold.leave() {
             return Ok(());
         }
-        match self.hold.core().release_now(&self.hold).await? {
+        match self.hold.core().release_now(&self.hold).await.map_err(Error::into_final)? {
             None => Ok(()),
             Some(reason) => Err(self.hold.lost_error(reason)),
         }

@@ -6,6 +6,7 @@
 mod hold;
 mod keeper;
 mod line;
+mod loss;
 mod observer;
 mod owner;
 mod registry;
@@ -13,6 +14,7 @@ mod releaser;
 mod settings;
 
 pub use hold::Held;
+pub use loss::Loss;
 pub use owner::Owner;
 pub use settings::Settings;
 
@@ -25,14 +27,14 @@ pub(crate) use releaser::Undo;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::backend::{Backend, Capabilities, Kind, LossReason, Observer};
+use crate::backend::{Backend, Capabilities, Claim, Kind, LossReason, Observer, Renew, Renewed, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
@@ -54,6 +56,7 @@ impl Drop for Life {
             let _ = ManuallyDrop::new(Arc::clone(&self.0));
             return;
         }
+        self.0.wait_for_releases();
         self.0.stop();
     }
 }
@@ -82,6 +85,8 @@ pub(crate) struct Core {
     /// Told whenever an undo ends, and when the keeper ends.
     progress: Notify,
     closed: AtomicBool,
+    /// Whether the store answered the last request that was answered or timed out.
+    connected: AtomicBool,
     stopping: AtomicBool,
     /// The store's id, once asked for.
     identity: tokio::sync::OnceCell<String>,
@@ -129,6 +134,7 @@ impl Session {
             keeper_wake: Notify::new(),
             progress: Notify::new(),
             closed: AtomicBool::new(false),
+            connected: AtomicBool::new(true),
             stopping: AtomicBool::new(false),
             identity: tokio::sync::OnceCell::new(),
         });
@@ -189,6 +195,49 @@ impl Session {
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.0.0
+    }
+
+    /// Sends a request that changes nothing: without an answer nothing has happened, so the error is `Unavailable`.
+    pub(crate) async fn read<T>(&self, reply: Reply<'_, T>) -> Result<T> {
+        self.check_open()?;
+        let core = self.core();
+        core.call(core.settings.command_timeout, reply).await.map_err(|error| {
+            if error.kind() == ErrorKind::Indeterminate {
+                Error::new(ErrorKind::Unavailable, error.to_string()).with_source(error)
+            } else {
+                error
+            }
+        })
+    }
+
+    /// Takes over a hold that an owner of another client, or of this one, left at the store; renewed from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotHeld`] if that owner holds nothing there; the store's errors.
+    pub(crate) async fn adopt(&self, name: Name, claim: Claim, owner: WireOwner) -> Result<Held> {
+        self.check_open()?;
+        let core = self.core();
+        let lease = core.settings.lease;
+        let sent = core.runtime.now();
+        let request = Renew { name: name.clone(), claim, owner, lease: Some(lease) };
+        let mut answers = core.call(core.settings.limit(lease), core.backend.renew(vec![request])).await?;
+        let good_for = match answers.pop() {
+            Some(Ok(Renewed::Kept { good_for })) => good_for,
+            Some(Ok(Renewed::Gone)) => {
+                let message = format!("{owner} holds nothing of {name:?}: it was released, or its lease ended");
+                return Err(Error::new(ErrorKind::NotHeld, message));
+            }
+            Some(Err(error)) => return Err(error),
+            None => return Err(Error::new(ErrorKind::Protocol, "the store left a renewal without an answer")),
+        };
+        let line = Some(self.line(&name, claim.kind()));
+        let unsettled_until = Instant::default();
+        let grounds =
+            Grounds { name, claim, owner, token: None, lease, good_for, kept: true, sent, unsettled_until, line, place: None };
+        let held = Hold::new(self, grounds).enter();
+        self.check_closed()?;
+        Ok(held)
     }
 
     /// An error in a forked child, and once the client is closed.
@@ -274,12 +323,56 @@ impl Core {
         let (mut reply, store) = (runtime::within(limit, reply), self.capabilities.store);
         std::future::poll_fn(move |cx| {
             Pin::new(&mut reply).poll(cx).map(|answer| {
-                answer.unwrap_or_else(|| {
+                let answer = answer.unwrap_or_else(|| {
                     let message = format!("the {store} store did not answer within {limit:?}");
                     Err(Error::new(ErrorKind::Indeterminate, message))
-                })
+                });
+                self.note_answer(answer.as_ref().err());
+                answer
             })
         })
+    }
+
+    /// Whether the store answered the last request.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+
+    /// Remembers whether the store answers. Stores log an outage themselves, with the address of the server.
+    fn note_answer(&self, error: Option<&Error>) {
+        let trouble = error.filter(|error| error.is_trouble());
+        if trouble.is_none() == self.is_connected()
+            || self.connected.swap(trouble.is_none(), Ordering::Relaxed) == trouble.is_none()
+        {
+            return;
+        }
+        let store = self.capabilities.store;
+        match trouble {
+            Some(error) => tracing::debug!(store, %error, "the store does not answer"),
+            None => tracing::debug!(store, "the store answers again"),
+        }
+    }
+
+    /// Blocks for a moment while releases are pending that the end of the process would cut off.
+    fn wait_for_releases(&self) {
+        let limit = self.settings.drop_timeout;
+        if limit.is_zero() || !self.runtime.has_own_threads() || runtime::on_background_thread() {
+            return;
+        }
+        let end = self.runtime.now().plus(limit);
+        loop {
+            let mut progress = pin!(self.progress.notified());
+            progress.as_mut().enable();
+            if self.undoing.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            let left = end.since(self.runtime.now());
+            if left.is_zero() {
+                tracing::warn!("the last client was dropped while releases were pending; what is left ends with its lease");
+                return;
+            }
+            runtime::park_on(left, progress);
+        }
     }
 
     fn registry(&self) -> MutexGuard<'_, Registry> {

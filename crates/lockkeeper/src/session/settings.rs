@@ -17,6 +17,8 @@ pub struct Settings {
     pub patience: Duration,
     /// How long a waiter's place in a store's queue is kept without a sign of life. Default: 5 s.
     pub place: Duration,
+    /// How long dropping the last client blocks while releases are pending. Default: 500 ms; zero turns it off.
+    pub drop_timeout: Duration,
 }
 
 impl Default for Settings {
@@ -26,6 +28,7 @@ impl Default for Settings {
             command_timeout: Duration::from_secs(3),
             patience: Duration::from_secs(10),
             place: Duration::from_secs(5),
+            drop_timeout: Duration::from_millis(500),
         }
     }
 }

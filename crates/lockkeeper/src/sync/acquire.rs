@@ -54,7 +54,7 @@ pub(super) fn acquire(
                 Ok(_) if patience == Patience::Try => return Ok(None),
                 Ok(_) => {}
                 Err(error)
-                    if error.is_retryable() && (patience == Patience::Try || taking.deadline > session.core().runtime.now()) => {}
+                    if error.is_trouble() && (patience == Patience::Try || taking.deadline > session.core().runtime.now()) => {}
                 Err(error) => return Err(error),
             }
         } else if patience == Patience::Try {
@@ -270,12 +270,7 @@ impl<'a> Taking<'a> {
     async fn ask(&mut self, sent: Instant) -> Result<Looked<Held>> {
         let core = self.target.session.core();
         let limit = core.settings.limit(self.request.lease);
-        let limit = match self.patience {
-            // A try does not wait for others, but for the store it does, and once more if an answer is lost.
-            Patience::Try => limit / 3,
-            // A caller that waits a moment is not kept for the whole command timeout, yet a round trip must fit in.
-            Patience::For(_) | Patience::Forever => limit.min(self.deadline.since(sent).max(limit / 10)),
-        };
+        let limit = self.patience.request_limit(limit, self.deadline.since(sent));
         self.request.not_after = sent.plus(limit);
         self.in_flight = Some(self.request.not_after);
         let answer = core.call(limit, core.backend.acquire(self.request.clone())).await;

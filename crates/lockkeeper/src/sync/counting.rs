@@ -5,8 +5,9 @@ use std::future::{Future, IntoFuture};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::options::Limits;
 use super::target::Target;
-use super::wait::{Look, Looked, Patience, wait};
+use super::wait::{Look, Looked, wait};
 use crate::backend::{Busy, Count, CountOp, CountOutcome, Counted, Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{BoxFuture, Instant};
@@ -64,7 +65,9 @@ async fn count_by(target: &Target, op: CountOp, deadline: Instant) -> Result<Cou
     }
 }
 
-/// Waiting for a number: `acquire(2).wait(…).await`, `latch.wait().timeout(…).await`.
+/// A call that waits for a number: `semaphore.acquire(2).timeout(…).await`, `latch.wait().timeout(…).await`.
+///
+/// It owns what it needs, so it can be spawned. Without [`timeout`](Self::timeout) it waits as long as it takes.
 ///
 /// # Errors
 ///
@@ -72,47 +75,55 @@ async fn count_by(target: &Target, op: CountOp, deadline: Instant) -> Result<Cou
 ///
 /// # Cancel safety
 ///
-/// Waiting for a latch only looks. A dropped [`CountingSemaphore::acquire`](crate::CountingSemaphore::acquire) whose request is on its way may have taken its permits:
-/// they have no owner that could give them back. Let it run to its end, or use a [`Semaphore`](crate::Semaphore).
+/// Waiting for a latch only reads. A dropped [`CountingSemaphore::acquire`](crate::CountingSemaphore::acquire) whose request was sent may
+/// have acquired its permits: no owner holds them, so nothing releases them. Let it run to its end, or use a
+/// [`Semaphore`](crate::Semaphore).
 #[must_use = "it does nothing unless awaited"]
-pub struct Waiting<'a> {
-    target: &'a Target,
+pub struct WaitCall {
+    target: Target,
     op: CountOp,
-    patience: Patience,
+    limits: Limits,
 }
 
-impl<'a> Waiting<'a> {
-    pub(super) fn new(target: &'a Target, op: CountOp) -> Self {
-        Self { target, op, patience: Patience::Forever }
+impl WaitCall {
+    pub(super) fn new(target: &Target, op: CountOp) -> Self {
+        Self { target: target.clone(), op, limits: Limits::default() }
     }
 
     /// Waits at most this long, trouble with the store included.
     pub fn timeout(mut self, limit: Duration) -> Self {
-        self.patience = Patience::For(limit);
+        self.limits.timeout = Some(limit);
+        self
+    }
+
+    /// Bears trouble with the store for at most this long: see [`Acquiring::outage_timeout`](super::Acquiring::outage_timeout).
+    pub fn outage_timeout(mut self, limit: Duration) -> Self {
+        self.limits.outage_timeout = Some(limit);
         self
     }
 }
 
-impl<'a> IntoFuture for Waiting<'a> {
+impl IntoFuture for WaitCall {
     type Output = Result<()>;
-    type IntoFuture = BoxFuture<'a, Result<()>>;
+    type IntoFuture = BoxFuture<'static, Result<()>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let session = &self.target.session;
             let began = session.core().runtime.now();
-            let deadline = self.patience.deadline(began);
-            let mut watching = Watching { target: self.target, op: self.op, deadline };
-            wait(session, self.patience, began, &mut watching).await?.ok_or_else(|| {
+            let patience = self.limits.patience();
+            let deadline = patience.deadline(began);
+            let mut watching = Watching { target: &self.target, op: self.op, deadline };
+            wait(session, patience, began, &mut watching).await?.ok_or_else(|| {
                 Error::new(ErrorKind::Timeout, format!("{:?} was not there in the time allowed for waiting", self.target))
             })
         })
     }
 }
 
-impl fmt::Debug for Waiting<'_> {
+impl fmt::Debug for WaitCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiting").field("name", self.target).field("op", &self.op).field("patience", &self.patience).finish()
+        f.debug_struct("WaitCall").field("name", &self.target).field("op", &self.op).field("limits", &self.limits).finish()
     }
 }
 

@@ -1,6 +1,6 @@
 //! A bare shared number of permits.
 
-use super::counting::{Waiting, count};
+use super::counting::{WaitCall, count};
 use super::target::Target;
 use crate::backend::{CountOp, CounterOp};
 use crate::error::{Error, ErrorKind, Result};
@@ -29,6 +29,7 @@ pub struct CountingSemaphore(Target);
 
 impl CountingSemaphore {
     /// The counting semaphore `name` at the session's store.
+    #[doc(hidden)]
     pub fn new(session: &Session, name: impl AsRef<str>) -> Self {
         Self(Target::new(session, name))
     }
@@ -37,9 +38,9 @@ impl CountingSemaphore {
     ///
     /// # Cancel safety
     ///
-    /// Dropped while its request is on its way, the permits may be gone: see [`Waiting`].
-    pub fn acquire(&self, permits: u32) -> Waiting<'_> {
-        Waiting::new(&self.0, CountOp::Counter(CounterOp::Take(permits)))
+    /// Dropped while its request is on its way, the permits may be gone: see [`WaitCall`].
+    pub fn acquire(&self, permits: u32) -> WaitCall {
+        WaitCall::new(&self.0, CountOp::Counter(CounterOp::Take(permits)))
     }
 
     /// Takes `permits` if there are as many now; tells whether it did.

@@ -1,6 +1,6 @@
 //! A gate that opens when a number of events have happened.
 
-use super::counting::{Waiting, count};
+use super::counting::{WaitCall, count};
 use super::target::Target;
 use crate::backend::{CountOp, Counted, LatchOp};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,6 +28,7 @@ pub struct CountDownLatch(Target);
 
 impl CountDownLatch {
     /// The latch `name` at the session's store.
+    #[doc(hidden)]
     pub fn new(session: &Session, name: impl AsRef<str>) -> Self {
         Self(Target::new(session, name))
     }
@@ -79,8 +80,8 @@ impl CountDownLatch {
 
     /// Waits until the latch is open.
     #[doc(alias = "await")]
-    pub fn wait(&self) -> Waiting<'_> {
-        Waiting::new(&self.0, CountOp::Latch(LatchOp::Read))
+    pub fn wait(&self) -> WaitCall {
+        WaitCall::new(&self.0, CountOp::Latch(LatchOp::Read))
     }
 
     /// Opens the latch, however many events were to go; tells whether it was closed. Those who wait go on.

@@ -17,30 +17,39 @@ mod acquire;
 mod counting;
 mod counting_semaphore;
 mod fair_mutex;
+mod guard;
+mod inspect;
 mod latch;
+mod lockable;
 mod multi_guard;
 mod multi_lock;
 mod mutex;
 mod options;
+mod permit_id;
 mod rwlock;
 mod semaphore;
 mod target;
 mod wait;
 
-pub use counting::Waiting;
+pub use counting::WaitCall;
 pub use counting_semaphore::CountingSemaphore;
 pub use fair_mutex::FairMutex;
+pub use guard::Guard;
 pub use latch::CountDownLatch;
+pub use lockable::Lockable;
 pub use multi_guard::MultiLockGuard;
 pub use multi_lock::{MultiLock, TakingAll, TryTakingAll};
 pub use mutex::{Mutex, MutexGuard};
-pub use options::{Acquiring, Guard, TryAcquiring};
+pub use options::{Acquiring, TryAcquiring};
+pub use permit_id::PermitId;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{Permit, Semaphore};
 
 /// The parts of a guard that are the same for all: deref to [`Held`](crate::Held), release, debug.
-macro_rules! guard {
+macro_rules! hold_guard {
     ($guard:ident) => {
+        impl crate::sync::guard::sealed::Sealed for $guard {}
+
         impl crate::sync::Guard for $guard {
             fn new(held: crate::session::Held) -> Self {
                 Self(held)
@@ -48,6 +57,10 @@ macro_rules! guard {
 
             fn into_held(self) -> crate::session::Held {
                 self.0
+            }
+
+            fn held(&self) -> &crate::session::Held {
+                &self.0
             }
         }
 
@@ -60,12 +73,13 @@ macro_rules! guard {
         }
 
         impl $guard {
-            /// Gives it back now. When several guards of one owner hold it, the last one frees it.
+            /// Releases it now. When several guards of one owner hold it, the last one releases it.
             ///
             /// # Errors
             ///
-            /// `Lost` if the hold was gone before: the work may not have been alone. `Unavailable` or `Indeterminate` if the store did not
-            /// answer: the release goes on in the background, and the lease ends it at the latest.
+            /// `Lost` if the hold was gone before: another holder may have worked at the same time. `Unavailable` or `Indeterminate` if the
+            /// store did not answer: the release goes on in the background, and the hold ends with its lease at the latest. Neither is
+            /// [retryable](crate::Error::is_retryable): the guard is gone.
             ///
             /// # Cancel safety
             ///
@@ -83,17 +97,11 @@ macro_rules! guard {
     };
 }
 
-/// The fencing token of a guard, and taking it again.
-macro_rules! fenced_guard {
+/// Re-entering the hold of a guard.
+macro_rules! reentrant_guard {
     ($guard:ident) => {
         impl $guard {
-            /// The fencing token of this hold: give it to the resource, see [`fence`](crate::fence).
-            #[must_use]
-            pub fn token(&self) -> crate::Token {
-                self.0.token()
-            }
-
-            /// Takes it once more, without a round trip: the same hold, the same token. It is free when all guards are gone.
+            /// Acquires it once more, without a round trip: the same hold, the same token. It is free when all guards are gone.
             ///
             /// # Errors
             ///
@@ -105,4 +113,5 @@ macro_rules! fenced_guard {
     };
 }
 
-use {fenced_guard, guard};
+use inspect::inspectable;
+use {hold_guard, reentrant_guard};

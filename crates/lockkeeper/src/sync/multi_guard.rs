@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::backend::LossReason;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime;
-use crate::session::Held;
+use crate::session::{Held, Loss};
 use crate::token::Token;
 
 /// Holds all locks of a [`MultiLock`](crate::MultiLock).
@@ -30,7 +30,7 @@ impl MultiLockGuard {
 
     /// The fencing token of each lock that has one, by name, in the order in which they were named. Permits have none.
     pub fn tokens(&self) -> impl Iterator<Item = (&str, Token)> {
-        self.0.iter().map(|held| (held.name(), held.token())).filter(|(_, token)| token.number() > 0)
+        self.0.iter().filter_map(|held| Some((held.name(), held.token()?)))
     }
 
     /// Whether all holds are still good: see [`Held::is_valid`].
@@ -57,6 +57,11 @@ impl MultiLockGuard {
             lost.unwrap_or(Poll::Pending)
         })
         .await
+    }
+
+    /// Tells for each hold when it is lost, in the order in which the locks were named: see [`Held::loss`].
+    pub fn losses(&self) -> impl Iterator<Item = Loss> + '_ {
+        self.0.iter().map(Held::loss)
     }
 
     /// Runs `work`, and drops it when one of the holds is lost.

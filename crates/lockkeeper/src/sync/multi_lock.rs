@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::{acquire, take_together};
+use super::lockable::Lockable;
 use super::multi_guard::MultiLockGuard;
-use super::options::{Acquiring, Guard};
+use super::options::Limits;
 use super::target::Target;
 use super::wait::Patience;
 use crate::backend::Claim;
@@ -37,8 +38,8 @@ use crate::session::Held;
 /// let there = Client::connect("memory:").await?;
 /// let (order, stock, workers) = (here.mutex("order:42"), there.rwlock("stock"), here.semaphore("workers", 3));
 ///
-/// let all = MultiLock::new().and(order.lock()).and(stock.write()).and(workers.acquire());
-/// let guard = all.lock().wait(Duration::from_secs(3)).await?;
+/// let all = MultiLock::new().and(&order).and(stock.write()).and(workers.acquire());
+/// let guard = all.lock().timeout(Duration::from_secs(3)).await?;
 /// for (name, token) in guard.tokens() {
 ///     println!("{name}: token {token}");
 /// }
@@ -60,21 +61,21 @@ impl MultiLock {
         Self::default()
     }
 
-    /// And this one: `mutex.lock()`, `rwlock.read()`, `semaphore.acquire_many(2)`, without limits of its own.
+    /// And this one: `&mutex`, `rwlock.read()`, `semaphore.acquire_many(2)`, without limits of its own.
     #[must_use]
-    pub fn and<G: Guard>(mut self, part: Acquiring<'_, G>) -> Self {
-        self.parts.push(part.into_part());
+    pub fn and(mut self, lock: impl Lockable) -> Self {
+        self.parts.push(lock.part().0);
         self
     }
 
     /// Takes all of them, waiting until they are free together.
-    pub fn lock(&self) -> TakingAll<'_> {
-        TakingAll { locks: self, patience: Patience::Forever, lease: None }
+    pub fn lock(&self) -> TakingAll {
+        TakingAll { locks: self.clone(), limits: Limits::default(), lease: None }
     }
 
     /// Takes all of them if they are free now.
-    pub fn try_lock(&self) -> TryTakingAll<'_> {
-        TryTakingAll(TakingAll { patience: Patience::Try, ..self.lock() })
+    pub fn try_lock(&self) -> TryTakingAll {
+        TryTakingAll(self.lock())
     }
 
     async fn take(&self, patience: Patience, lease: Option<Duration>) -> Result<Option<MultiLockGuard>> {
@@ -87,6 +88,7 @@ impl MultiLock {
         let left = |now: Instant| match patience {
             Patience::Try => Patience::Try,
             Patience::For(_) => Patience::For(deadline.since(now)),
+            Patience::Limited { outage, .. } => Patience::Limited { wait: deadline.since(now), outage },
             Patience::Forever => Patience::Forever,
         };
         let mut busy: Option<usize> = None;
@@ -195,26 +197,32 @@ async fn try_rest(
     Ok(None)
 }
 
-/// Taking all of several locks: `lock().wait(…).lease(…).await`.
+/// A call that acquires all of several locks: `lock().timeout(…).lease(…).await`.
 ///
 /// # Errors
 ///
-/// As [`Acquiring`]; `InvalidArgument` if one is named twice, or none at all.
+/// As [`Acquiring`](super::Acquiring); `InvalidArgument` if one is named twice, or none at all.
 ///
 /// # Cancel safety
 ///
-/// Safe at every point: what a dropped call may have taken is given back in the background.
+/// Safe at every point: what a dropped call may have acquired is released in the background.
 #[must_use = "it does nothing unless awaited"]
-pub struct TakingAll<'a> {
-    locks: &'a MultiLock,
-    patience: Patience,
+pub struct TakingAll {
+    locks: MultiLock,
+    limits: Limits,
     lease: Option<Duration>,
 }
 
-impl TakingAll<'_> {
+impl TakingAll {
     /// Waits at most this long for all of them together, trouble with the stores included.
-    pub fn wait(mut self, limit: Duration) -> Self {
-        self.patience = Patience::For(limit);
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.limits.timeout = Some(limit);
+        self
+    }
+
+    /// Bears trouble with a store for at most this long: see [`Acquiring::outage_timeout`](super::Acquiring::outage_timeout).
+    pub fn outage_timeout(mut self, limit: Duration) -> Self {
+        self.limits.outage_timeout = Some(limit);
         self
     }
 
@@ -225,14 +233,14 @@ impl TakingAll<'_> {
     }
 }
 
-impl<'a> IntoFuture for TakingAll<'a> {
+impl IntoFuture for TakingAll {
     type Output = Result<MultiLockGuard>;
-    type IntoFuture = BoxFuture<'a, Result<MultiLockGuard>>;
+    type IntoFuture = BoxFuture<'static, Result<MultiLockGuard>>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let taken = self.locks.take(self.patience, self.lease).await?;
-            taken.ok_or_else(|| {
+            let acquired = self.locks.take(self.limits.patience(), self.lease).await?;
+            acquired.ok_or_else(|| {
                 let count = self.locks.parts.len();
                 let message =
                     format!("one or more of {count} locks were held by others for as long as the call was allowed to wait");
@@ -242,7 +250,8 @@ impl<'a> IntoFuture for TakingAll<'a> {
     }
 }
 
-/// Taking all of several locks only if they are free now: `try_lock().lease(…).await`. Busy is not an error but `None`.
+/// A call that acquires all of several locks only if they are free now: `try_lock().lease(…).await`. A busy lock is not an error but
+/// `None`.
 ///
 /// # Errors
 ///
@@ -252,21 +261,21 @@ impl<'a> IntoFuture for TakingAll<'a> {
 ///
 /// As [`TakingAll`].
 #[must_use = "it does nothing unless awaited"]
-pub struct TryTakingAll<'a>(TakingAll<'a>);
+pub struct TryTakingAll(TakingAll);
 
-impl TryTakingAll<'_> {
+impl TryTakingAll {
     /// Each hold ends by itself after this long, unless [extended](MultiLockGuard::extend).
     pub fn lease(self, lease: Duration) -> Self {
         Self(self.0.lease(lease))
     }
 }
 
-impl<'a> IntoFuture for TryTakingAll<'a> {
+impl IntoFuture for TryTakingAll {
     type Output = Result<Option<MultiLockGuard>>;
-    type IntoFuture = BoxFuture<'a, Result<Option<MultiLockGuard>>>;
+    type IntoFuture = BoxFuture<'static, Result<Option<MultiLockGuard>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.0.locks.take(self.0.patience, self.0.lease).await })
+        Box::pin(async move { self.0.locks.take(Patience::Try, self.0.lease).await })
     }
 }
 
@@ -276,14 +285,14 @@ impl fmt::Debug for MultiLock {
     }
 }
 
-impl fmt::Debug for TakingAll<'_> {
+impl fmt::Debug for TakingAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { locks, patience, lease } = self;
-        f.debug_struct("TakingAll").field("locks", locks).field("patience", patience).field("lease", lease).finish()
+        let Self { locks, limits, lease } = self;
+        f.debug_struct("TakingAll").field("locks", locks).field("limits", limits).field("lease", lease).finish()
     }
 }
 
-impl fmt::Debug for TryTakingAll<'_> {
+impl fmt::Debug for TryTakingAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

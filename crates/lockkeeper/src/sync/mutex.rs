@@ -2,7 +2,7 @@
 
 use super::options::{Acquiring, TryAcquiring};
 use super::target::Target;
-use super::{fenced_guard, guard};
+use super::{hold_guard, inspectable, reentrant_guard};
 use crate::backend::{Claim, Kind};
 use crate::session::{Held, Owner, Session};
 
@@ -21,9 +21,9 @@ use crate::session::{Held, Owner, Session};
 /// let client = Client::connect("memory:").await?;
 /// let mutex = client.mutex("orders:42");
 ///
-/// let guard = mutex.lock().wait(Duration::from_secs(3)).await?;
+/// let guard = mutex.lock().timeout(Duration::from_secs(3)).await?;
 /// assert!(mutex.try_lock().await?.is_none(), "held");
-/// println!("token {}", guard.token());
+/// println!("token {:?}", guard.token());
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -41,27 +41,29 @@ pub struct MutexGuard(Held);
 
 impl Mutex {
     /// The mutex `name` at the session's store.
+    #[doc(hidden)]
     pub fn new(session: &Session, name: impl AsRef<str>) -> Self {
         Self(Target::new(session, name).lined(Kind::Mutex))
     }
 
-    /// The same mutex for this owner, who may take it again while holding it.
+    /// The same mutex for this owner, which may acquire it again while it holds it.
     #[must_use]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self(self.0.owned_by(owner))
     }
 
-    /// Takes the lock, waiting for it.
+    /// Acquires the lock, waiting until it is free.
     #[doc(alias = "tryLock")]
-    pub fn lock(&self) -> Acquiring<'_, MutexGuard> {
+    pub fn lock(&self) -> Acquiring<MutexGuard> {
         Acquiring::new(&self.0, Ok(Claim::Mutex))
     }
 
-    /// Takes the lock if it is free now.
-    pub fn try_lock(&self) -> TryAcquiring<'_, MutexGuard> {
+    /// Acquires the lock if it is free now; returns `None` otherwise.
+    pub fn try_lock(&self) -> TryAcquiring<MutexGuard> {
         TryAcquiring::new(&self.0, Ok(Claim::Mutex))
     }
 }
 
-guard!(MutexGuard);
-fenced_guard!(MutexGuard);
+inspectable!(Mutex, Kind::Mutex, |this| &this.0);
+hold_guard!(MutexGuard);
+reentrant_guard!(MutexGuard);

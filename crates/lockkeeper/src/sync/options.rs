@@ -1,4 +1,4 @@
-//! The call that is being put together: options chain, `.await` sends it.
+//! A call that is being put together: options are chained, `.await` sends it.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -6,92 +6,128 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::acquire::acquire;
+use super::guard::Guard;
 use super::target::Target;
 use super::wait::Patience;
 use crate::backend::Claim;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::BoxFuture;
-use crate::session::Held;
 
-/// What can be made of a hold.
-pub trait Guard: Sized + Send {
-    #[doc(hidden)]
-    fn new(held: Held) -> Self;
-
-    #[doc(hidden)]
-    fn into_held(self) -> Held;
+/// How long a call may wait, as its options say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub(super) timeout: Option<Duration>,
+    pub(super) outage_timeout: Option<Duration>,
 }
 
-/// Taking something, waiting for it: `lock().wait(…).lease(…).await`.
+impl Limits {
+    pub(super) fn patience(self) -> Patience {
+        match (self.timeout, self.outage_timeout) {
+            (None, None) => Patience::Forever,
+            (Some(timeout), None) => Patience::For(timeout),
+            (timeout, Some(outage)) => Patience::Limited { wait: timeout.unwrap_or(Duration::MAX), outage },
+        }
+    }
+}
+
+/// A call that acquires something and waits for it: `lock().timeout(…).lease(…).await`.
 ///
-/// Without [`wait`](Self::wait) it waits as long as it takes; without [`lease`](Self::lease) the hold is kept alive until it is given back.
+/// It owns what it needs, so it can be spawned. Without [`timeout`](Self::timeout) it waits as long as it takes; without
+/// [`lease`](Self::lease) the hold is renewed until it is released.
 ///
 /// # Errors
 ///
-/// `Timeout` if others held it for as long as it was allowed to wait; `Unavailable` or `Indeterminate` if the store could not be
-/// reached in that time (or, without a limit, for the client's patience); `InvalidName`, `InvalidArgument`, `WrongKind`, `Unsupported` for
-/// what cannot be asked; `Closed` after `close()`; `Lost` when an [`Owner`](crate::Owner) re-enters a hold that is gone.
+/// `Timeout` if others held it until the time limit; `Unavailable` or `Indeterminate` if the store could not be reached for as long
+/// as trouble may last (see [`outage_timeout`](Self::outage_timeout)); `InvalidName`, `InvalidArgument`, `WrongKind`, `Unsupported`
+/// for what cannot be asked; `Closed` after `close()`; `Lost` when an [`Owner`](crate::Owner) re-enters a hold that is gone.
 ///
 /// # Cancel safety
 ///
-/// Safe at every point: what a dropped call may have taken, or left in a queue, is given back in the background.
+/// Safe at every point: what a dropped call may have acquired, or left in a queue, is released in the background.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// use std::future::IntoFuture;
+/// let client = lockkeeper::Client::connect("memory:").await?;
+/// let task = tokio::spawn(client.mutex("orders").lock().into_future());
+/// # let _ =
+/// task.await;
+/// # Ok(()) }
+/// ```
 #[must_use = "it does nothing unless awaited"]
-pub struct Acquiring<'a, G> {
-    target: &'a Target,
+pub struct Acquiring<G> {
+    target: Target,
     claim: Result<Claim, Error>,
-    patience: Patience,
+    limits: Limits,
     lease: Option<Duration>,
     guard: PhantomData<fn() -> G>,
 }
 
-impl<'a, G: Guard> Acquiring<'a, G> {
-    pub(super) fn new(target: &'a Target, claim: Result<Claim>) -> Self {
-        Self { target, claim, patience: Patience::Forever, lease: None, guard: PhantomData }
+impl<G: Guard> Acquiring<G> {
+    pub(super) fn new(target: &Target, claim: Result<Claim>) -> Self {
+        Self { target: target.clone(), claim, limits: Limits::default(), lease: None, guard: PhantomData }
     }
 
-    /// What it would take; an error for one that has limits of its own.
-    pub(super) fn into_part(self) -> Result<(Target, Claim)> {
-        if self.patience != Patience::Forever || self.lease.is_some() {
-            let message = "limits are given to the call that takes all of them, not to the parts";
+    /// What it would acquire; an error for a call that has limits of its own.
+    pub(super) fn part(&self) -> Result<(Target, Claim)> {
+        if self.limits != Limits::default() || self.lease.is_some() {
+            let message = "limits are given to the call that acquires all of them, not to the parts";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         self.target.name()?;
-        Ok((self.target.clone(), self.claim?))
+        Ok((self.target.clone(), self.claim.clone()?))
     }
 
     /// Waits at most this long, trouble with the store included.
-    pub fn wait(mut self, limit: Duration) -> Self {
-        self.patience = Patience::For(limit);
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.limits.timeout = Some(limit);
         self
     }
 
-    /// Ends by itself after this long, unless [extended](crate::Held::extend); the keeper does not renew it.
+    /// Bears trouble with the store for at most this long: without an answer it fails with `Unavailable` or `Indeterminate`, however
+    /// long it may wait for others. Without this, trouble may last as long as [`timeout`](Self::timeout), or else as long as the
+    /// client's [`patience`](crate::Builder::patience).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// use std::time::Duration;
+    /// # let client = lockkeeper::Client::connect("memory:").await?;
+    /// let call = client.mutex("orders").lock().timeout(Duration::from_secs(10)).outage_timeout(Duration::from_secs(1));
+    /// let guard = call.await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn outage_timeout(mut self, limit: Duration) -> Self {
+        self.limits.outage_timeout = Some(limit);
+        self
+    }
+
+    /// Ends by itself after this long, unless [extended](crate::Held::extend); it is not renewed.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 }
 
-impl<'a, G: Guard + 'a> IntoFuture for Acquiring<'a, G> {
+impl<G: Guard> IntoFuture for Acquiring<G> {
     type Output = Result<G>;
-    type IntoFuture = BoxFuture<'a, Result<G>>;
+    type IntoFuture = BoxFuture<'static, Result<G>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { target, claim, patience, lease, .. } = self;
+        let Self { target, claim, limits, lease, .. } = self;
         match claim {
-            Ok(claim) => {
-                Box::pin(
-                    async move { acquire(target, claim, patience, lease).await?.map(G::new).ok_or_else(|| target.timeout()) },
-                )
-            }
+            Ok(claim) => Box::pin(async move {
+                acquire(&target, claim, limits.patience(), lease).await?.map(G::new).ok_or_else(|| target.timeout())
+            }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
 }
 
-/// Taking something only if it is free now: `try_lock().lease(…).await`.
+/// A call that acquires something only if it is free now: `try_lock().lease(…).await`.
 ///
-/// Busy is not an error but `None`.
+/// A busy lock is not an error but `None`.
 ///
 /// # Errors
 ///
@@ -99,46 +135,46 @@ impl<'a, G: Guard + 'a> IntoFuture for Acquiring<'a, G> {
 ///
 /// # Cancel safety
 ///
-/// Safe at every point: what a dropped call may have taken is given back in the background.
+/// Safe at every point: what a dropped call may have acquired is released in the background.
 #[must_use = "it does nothing unless awaited"]
-pub struct TryAcquiring<'a, G>(Acquiring<'a, G>);
+pub struct TryAcquiring<G>(Acquiring<G>);
 
-impl<'a, G: Guard> TryAcquiring<'a, G> {
-    pub(super) fn new(target: &'a Target, claim: Result<Claim>) -> Self {
-        Self(Acquiring { patience: Patience::Try, ..Acquiring::new(target, claim) })
+impl<G: Guard> TryAcquiring<G> {
+    pub(super) fn new(target: &Target, claim: Result<Claim>) -> Self {
+        Self(Acquiring::new(target, claim))
     }
 
-    /// Ends by itself after this long, unless [extended](crate::Held::extend); the keeper does not renew it.
+    /// Ends by itself after this long, unless [extended](crate::Held::extend); it is not renewed.
     pub fn lease(self, lease: Duration) -> Self {
         Self(self.0.lease(lease))
     }
 }
 
-impl<'a, G: Guard + 'a> IntoFuture for TryAcquiring<'a, G> {
+impl<G: Guard> IntoFuture for TryAcquiring<G> {
     type Output = Result<Option<G>>;
-    type IntoFuture = BoxFuture<'a, Result<Option<G>>>;
+    type IntoFuture = BoxFuture<'static, Result<Option<G>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Acquiring { target, claim, patience, lease, .. } = self.0;
+        let Acquiring { target, claim, lease, .. } = self.0;
         match claim {
-            Ok(claim) => Box::pin(async move { Ok(acquire(target, claim, patience, lease).await?.map(G::new)) }),
+            Ok(claim) => Box::pin(async move { Ok(acquire(&target, claim, Patience::Try, lease).await?.map(G::new)) }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
 }
 
-impl<G> fmt::Debug for Acquiring<'_, G> {
+impl<G> fmt::Debug for Acquiring<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acquiring")
             .field("name", &self.target)
             .field("claim", &self.claim)
-            .field("patience", &self.patience)
+            .field("limits", &self.limits)
             .field("lease", &self.lease)
             .finish()
     }
 }
 
-impl<G> fmt::Debug for TryAcquiring<'_, G> {
+impl<G> fmt::Debug for TryAcquiring<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -1,9 +1,9 @@
 //! Many readers or one writer.
 
 use super::acquire::downgrade;
-use super::options::{Acquiring, Guard, TryAcquiring};
+use super::options::{Acquiring, TryAcquiring};
 use super::target::Target;
-use super::{fenced_guard, guard};
+use super::{hold_guard, inspectable, reentrant_guard};
 use crate::backend::{Claim, Kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::{Held, Owner, Session};
@@ -12,7 +12,7 @@ use crate::session::{Held, Owner, Session};
 ///
 /// *Fairness:* a reader yields to writers that were waiting before it came, and to no others: neither side starves.
 ///
-/// A writer may become a reader without letting another writer in between ([`downgrade`](Self::downgrade)). The other way does not
+/// A writer may become a reader without letting another writer in between ([`downgrade`](RwLockWriteGuard::downgrade)). The other way does not
 /// exist: two readers that both want to write would wait for each other for ever. An [`Owner`] that reads and asks to write is
 /// told so at once (`Deadlock`).
 ///
@@ -28,7 +28,7 @@ use crate::session::{Held, Owner, Session};
 /// one.release().await?;
 /// two.release().await?;
 /// let writer = prices.write().await?;
-/// let reader = prices.downgrade(writer).await?;
+/// let reader = writer.downgrade().await?;
 /// assert!(prices.try_read().await?.is_some());
 /// # drop(reader);
 /// # Ok(()) }
@@ -52,6 +52,7 @@ pub struct RwLockWriteGuard(Held);
 
 impl RwLock {
     /// The read-write lock `name` at the session's store.
+    #[doc(hidden)]
     pub fn new(session: &Session, name: impl AsRef<str>) -> Self {
         let reading = Target::new(session, name);
         Self { writing: reading.clone().lined(Kind::RwLock), reading }
@@ -63,51 +64,69 @@ impl RwLock {
         Self { reading: self.reading.owned_by(owner), writing: self.writing.owned_by(owner) }
     }
 
-    /// Takes a share, waiting for it.
-    pub fn read(&self) -> Acquiring<'_, RwLockReadGuard> {
+    /// Acquires the read side, waiting until no writer holds it.
+    pub fn read(&self) -> Acquiring<RwLockReadGuard> {
         Acquiring::new(&self.reading, Ok(Claim::Read))
     }
 
     /// Takes a share if there is neither a writer nor one that waits.
-    pub fn try_read(&self) -> TryAcquiring<'_, RwLockReadGuard> {
+    pub fn try_read(&self) -> TryAcquiring<RwLockReadGuard> {
         TryAcquiring::new(&self.reading, Ok(Claim::Read))
     }
 
-    /// Takes all of it, waiting for it.
-    pub fn write(&self) -> Acquiring<'_, RwLockWriteGuard> {
+    /// Acquires the write side, waiting until nobody holds either side.
+    pub fn write(&self) -> Acquiring<RwLockWriteGuard> {
         Acquiring::new(&self.writing, Ok(Claim::Write))
     }
 
-    /// Takes all of it if nobody has a part of it now.
-    pub fn try_write(&self) -> TryAcquiring<'_, RwLockWriteGuard> {
+    /// Acquires the write side if nobody holds either side now; returns `None` otherwise.
+    pub fn try_write(&self) -> TryAcquiring<RwLockWriteGuard> {
         TryAcquiring::new(&self.writing, Ok(Claim::Write))
     }
 
-    /// Goes from writing to reading, with no other writer in between. Waiting readers come in.
+    /// As [`RwLockWriteGuard::downgrade`], for a guard of this lock.
     ///
     /// # Errors
     ///
-    /// `InvalidArgument` for the guard of another lock; `Lost` if the hold is gone; the store's errors. In each case the write guard is
-    /// dropped.
+    /// As there; `InvalidArgument` for the guard of another lock.
     ///
     /// # Cancel safety
     ///
-    /// Safe: dropped, it releases both.
+    /// As there.
     pub async fn downgrade(&self, writer: RwLockWriteGuard) -> Result<RwLockReadGuard> {
         let name = self.reading.name()?;
         if writer.name() != name.as_str() {
             return Err(Error::new(ErrorKind::InvalidArgument, format!("the guard holds {:?}, not {name:?}", writer.name())));
         }
-        // A read hold of our own under the writer's owner; re-entered guards of it stay what they are.
-        let reader = downgrade(&self.reading, &writer, None).await?;
-        let reader = reader
-            .ok_or_else(|| Error::new(ErrorKind::Lost, format!("the hold on {name:?} was lost before it was downgraded")))?;
-        writer.release().await?;
-        Ok(RwLockReadGuard::new(reader))
+        writer.downgrade().await
     }
 }
 
-guard!(RwLockReadGuard);
-fenced_guard!(RwLockReadGuard);
-guard!(RwLockWriteGuard);
-fenced_guard!(RwLockWriteGuard);
+impl RwLockWriteGuard {
+    /// Goes from writing to reading, with no other writer in between. Waiting readers are let in.
+    ///
+    /// Other guards that re-entered the write hold keep it until they are gone.
+    ///
+    /// # Errors
+    ///
+    /// `Lost` if the hold is gone; the store's errors. In each case the write guard is dropped, and so released.
+    ///
+    /// # Cancel safety
+    ///
+    /// Safe: dropped, it releases both.
+    pub async fn downgrade(self) -> Result<RwLockReadGuard> {
+        let reading = Target::of(self.0.session(), Ok(self.0.full_name().clone()));
+        // A read hold of its own under the writer's owner.
+        let reader = downgrade(&reading, &self.0, None).await?;
+        let lost = || Error::new(ErrorKind::Lost, format!("the hold on {:?} was lost before it was downgraded", self.0.name()));
+        let reader = RwLockReadGuard(reader.ok_or_else(lost)?);
+        self.release().await?;
+        Ok(reader)
+    }
+}
+
+inspectable!(RwLock, Kind::RwLock, |this| &this.reading);
+hold_guard!(RwLockReadGuard);
+reentrant_guard!(RwLockReadGuard);
+hold_guard!(RwLockWriteGuard);
+reentrant_guard!(RwLockWriteGuard);

@@ -1,9 +1,10 @@
 //! A number of permits, each leased.
 
 use super::counting::count;
-use super::guard;
 use super::options::{Acquiring, TryAcquiring};
+use super::permit_id::PermitId;
 use super::target::Target;
+use super::{hold_guard, inspectable};
 use crate::backend::{Claim, CountOp, Kind, SemaphoreOp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::{Held, Session};
@@ -45,27 +46,28 @@ pub struct Permit(Held);
 
 impl Semaphore {
     /// The semaphore `name` of `permits` permits at the session's store.
+    #[doc(hidden)]
     pub fn new(session: &Session, name: impl AsRef<str>, permits: u32) -> Self {
         Self { target: Target::new(session, name).lined(Kind::Semaphore).sized(), permits }
     }
 
-    /// Takes a permit, waiting for it.
-    pub fn acquire(&self) -> Acquiring<'_, Permit> {
+    /// Acquires a permit, waiting until one is free.
+    pub fn acquire(&self) -> Acquiring<Permit> {
         self.acquire_many(1)
     }
 
-    /// Takes a permit if one is free now.
-    pub fn try_acquire(&self) -> TryAcquiring<'_, Permit> {
+    /// Acquires a permit if one is free now; returns `None` otherwise.
+    pub fn try_acquire(&self) -> TryAcquiring<Permit> {
         self.try_acquire_many(1)
     }
 
-    /// Takes `count` permits together, waiting for them.
-    pub fn acquire_many(&self, count: u32) -> Acquiring<'_, Permit> {
+    /// Acquires `count` permits together, waiting until as many are free.
+    pub fn acquire_many(&self, count: u32) -> Acquiring<Permit> {
         Acquiring::new(&self.target, self.claim(count))
     }
 
-    /// Takes `count` permits together if they are free now.
-    pub fn try_acquire_many(&self, count: u32) -> TryAcquiring<'_, Permit> {
+    /// Acquires `count` permits together if they are free now; returns `None` otherwise.
+    pub fn try_acquire_many(&self, count: u32) -> TryAcquiring<Permit> {
         TryAcquiring::new(&self.target, self.claim(count))
     }
 
@@ -128,4 +130,35 @@ impl Semaphore {
     }
 }
 
-guard!(Permit);
+impl Permit {
+    /// How many permits these are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        if let Claim::Permits { take, .. } = self.0.claim() { take } else { 0 }
+    }
+
+    /// Leaves the permits held without a guard, until their lease ends or they are [adopted](crate::Client::adopt): by this process or
+    /// another one. They are no longer renewed.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// let client = lockkeeper::Client::connect("memory:jobs").await?;
+    /// let permit = client.semaphore("jobs", 1).acquire().await?;
+    /// let id = permit.detach().to_string(); // send it to the worker
+    ///
+    /// let worker = lockkeeper::Client::connect("memory:jobs").await?;
+    /// let permit = worker.adopt(id.parse()?).await?;
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[must_use = "the id is the only way to the permits before their lease ends"]
+    #[doc(alias = "getId")]
+    pub fn detach(self) -> PermitId {
+        let id = PermitId::new(self.0.full_name().clone(), self.0.owner(), self.0.claim());
+        self.0.detach();
+        id
+    }
+}
+
+inspectable!(Semaphore, Kind::Semaphore, |this| &this.target);
+hold_guard!(Permit);

@@ -1,6 +1,7 @@
 //! What a handle points at: a name at a store, and for whom.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,8 +10,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::session::{Line, Owner, Session};
 
+/// Cheap to clone: every call owns one.
 #[derive(Clone)]
-pub(super) struct Target {
+pub(super) struct Target(Arc<Inner>);
+
+#[derive(Clone)]
+pub(super) struct Inner {
     pub(super) session: Session,
     /// A bad name is told when the handle is used, so that making a handle needs no `?`.
     name: Result<Name>,
@@ -23,22 +28,27 @@ pub(super) struct Target {
 
 impl Target {
     pub(super) fn new(session: &Session, name: impl AsRef<str>) -> Self {
-        Self { session: session.clone(), name: Name::new(name), owner: None, line: None, size_checked: None }
+        Self::of(session, Name::new(name))
+    }
+
+    pub(super) fn of(session: &Session, name: Result<Name>) -> Self {
+        Self(Arc::new(Inner { session: session.clone(), name, owner: None, line: None, size_checked: None }))
     }
 
     /// The same, with the local queue for its name.
     pub(super) fn lined(mut self, kind: Kind) -> Self {
-        self.line = self.name.as_ref().ok().map(|name| self.session.line(name, kind));
+        let line = self.name.as_ref().ok().map(|name| self.session.line(name, kind));
+        Arc::make_mut(&mut self.0).line = line;
         self
     }
 
     pub(super) fn owned_by(&self, owner: &Owner) -> Self {
-        Self { owner: Some(owner.clone()), ..self.clone() }
+        Self(Arc::new(Inner { owner: Some(owner.clone()), ..(*self.0).clone() }))
     }
 
     /// Of a semaphore: its size is checked by the first request that the store answers, and by no later one.
     pub(super) fn sized(mut self) -> Self {
-        self.size_checked = Some(Arc::default());
+        Arc::make_mut(&mut self.0).size_checked = Some(Arc::default());
         self
     }
 
@@ -62,6 +72,14 @@ impl Target {
     pub(super) fn timeout(&self) -> Error {
         let name = self.name.as_ref().map_or("", Name::as_str);
         Error::new(ErrorKind::Timeout, format!("{name:?} was held by others for as long as the call was allowed to wait"))
+    }
+}
+
+impl Deref for Target {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) enum Patience {
     For(Duration),
     /// As long as it takes; trouble with the store as long as the settings allow.
     Forever,
+    /// So long for others, and so long for trouble with the store.
+    Limited { wait: Duration, outage: Duration },
 }
 
 impl Patience {
@@ -54,8 +56,20 @@ impl Patience {
     pub(super) fn deadline(self, began: Instant) -> Instant {
         match self {
             Self::Try => began,
-            Self::For(wait) => began.plus(wait),
+            Self::For(wait) | Self::Limited { wait, .. } => began.plus(wait),
             Self::Forever => Instant::NEVER,
+        }
+    }
+
+    /// How long one request may take where a request of this claim may take `limit`.
+    pub(super) fn request_limit(self, limit: Duration, left: Duration) -> Duration {
+        match self {
+            // A try does not wait for others, but it waits for the store, and once more if an answer is lost.
+            Self::Try => limit / 3,
+            // A caller that waits a moment is not kept for the whole command timeout, yet a round trip must fit in.
+            Self::For(_) | Self::Forever => limit.min(left.max(limit / 10)),
+            // A request without an answer is noticed in time to send it again.
+            Self::Limited { outage, .. } => limit.min(left.min(outage / 3).max(limit / 10)),
         }
     }
 
@@ -65,6 +79,7 @@ impl Patience {
             // Two sendings took their thirds before this is counted.
             Self::Try => settings.command_timeout / 3,
             Self::For(wait) => wait,
+            Self::Limited { wait, outage } => wait.min(outage),
             Self::Forever => settings.patience,
         })
     }

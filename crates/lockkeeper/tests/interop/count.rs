@@ -102,7 +102,7 @@ pub(crate) async fn permits_agree_after_mixed_traffic(world: World, _: Object) {
             let semaphore = semaphore.clone();
             tokio::spawn(async move {
                 for turn in 0..50 {
-                    semaphore.acquire_many(1 + turn % 3).wait(Duration::from_secs(40)).await.unwrap().release().await.unwrap();
+                    semaphore.acquire_many(1 + turn % 3).timeout(Duration::from_secs(40)).await.unwrap().release().await.unwrap();
                 }
             })
         })

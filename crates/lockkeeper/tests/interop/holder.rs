@@ -61,7 +61,7 @@ fn holds_until_it_is_killed() {
             let client = Client::connect(&url).await.unwrap();
             assert!(client.mutex("held").try_lock().await.unwrap().is_none());
             holder.kill();
-            client.mutex("held").lock().wait(Duration::from_secs(20)).await.unwrap().release().await.unwrap();
+            client.mutex("held").lock().timeout(Duration::from_secs(20)).await.unwrap().release().await.unwrap();
         });
     };
     let words: Vec<&str> = order.split(' ').collect();

@@ -72,8 +72,8 @@ impl Object {
     }
 
     pub(crate) async fn take_within(self, client: &Client, name: &str, lease: Option<Duration>, wait: Duration) -> Result<Ours> {
-        async fn taken<G: Guard>(asking: Acquiring<'_, G>, lease: Option<Duration>, wait: Duration) -> Result<G> {
-            let asking = asking.wait(wait);
+        async fn taken<G: Guard>(asking: Acquiring<G>, lease: Option<Duration>, wait: Duration) -> Result<G> {
+            let asking = asking.timeout(wait);
             if let Some(lease) = lease { asking.lease(lease).await } else { asking.await }
         }
         Ok(match self {

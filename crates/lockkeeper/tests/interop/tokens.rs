@@ -19,7 +19,7 @@ async fn their_token(java: &Thread, name: &str) -> u64 {
 
 async fn our_token(client: &Client, name: &str) -> u64 {
     let guard = client.mutex(name).lock().await.unwrap();
-    let token = guard.token().number();
+    let token = guard.token().unwrap().number();
     guard.release().await.unwrap();
     token
 }
@@ -55,7 +55,7 @@ pub(crate) async fn tokens_grow_across_both_in_a_crowd(world: World, object: Obj
         crowd.push(tokio::spawn(async move {
             for _ in 0..25 {
                 let guard = client.mutex(&name).lock().await.unwrap();
-                list.lock().unwrap().push(guard.token().number());
+                list.lock().unwrap().push(guard.token().unwrap().number());
                 guard.release().await.unwrap();
             }
         }));

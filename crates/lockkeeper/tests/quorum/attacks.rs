@@ -169,7 +169,7 @@ async fn without_a_majority_nothing_is_left_behind() {
         let client = ward.client(LEASE).await;
         (2..5).for_each(|server| ward.fall_ill(server, illness));
         let (began, wait) = (Instant::now(), Duration::from_secs(5));
-        let error = client.mutex("m").lock().wait(wait).await.unwrap_err();
+        let error = client.mutex("m").lock().timeout(wait).await.unwrap_err();
         assert!(began.elapsed() <= wait + Duration::from_millis(500), "{illness:?}: told after {:?}", began.elapsed());
         assert_eq!(error.kind(), kind, "{error}");
         for server in 2..5 {

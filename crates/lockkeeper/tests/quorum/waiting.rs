@@ -21,7 +21,7 @@ async fn crowd(ward: &Ward) -> Duration {
             let (client, inside) = (client.clone(), Arc::clone(&inside));
             tasks.push(tokio::spawn(async move {
                 for _ in 0..10 {
-                    let guard = client.mutex("m").lock().wait(Duration::from_secs(600)).await.unwrap();
+                    let guard = client.mutex("m").lock().timeout(Duration::from_secs(600)).await.unwrap();
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
                     sleep(Duration::from_millis(2)).await;
                     inside.fetch_sub(1, Ordering::SeqCst);

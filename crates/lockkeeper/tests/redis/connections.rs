@@ -94,7 +94,7 @@ fn batches_on_silent_connections_end_with_their_members() {
             .map(|number| {
                 let mutex = client.mutex(format!("m{number}"));
                 ours.spawn(async move {
-                    if let Ok(guard) = mutex.lock().wait(wait).await {
+                    if let Ok(guard) = mutex.lock().timeout(wait).await {
                         let _ = guard.release().await;
                     }
                 })
@@ -245,19 +245,19 @@ async fn an_outage_is_told_once_and_its_end_once() {
     let counts = || (said.warnings.load(Ordering::SeqCst), said.infos.load(Ordering::SeqCst));
     // A connection that breaks and is made again at once is no outage.
     site.proxy.reset_present_connections();
-    let next = client.mutex("m").lock().wait(ms(5_000)).await.unwrap();
+    let next = client.mutex("m").lock().timeout(ms(5_000)).await.unwrap();
     next.release().await.unwrap();
     assert_eq!(counts(), (0, 0));
     for outage in 1..=2 {
         site.proxy.set_door(Door::Resets);
         site.proxy.reset_present_connections();
         for number in 0..20 {
-            let error = client.mutex(format!("m{number}")).lock().wait(ms(50)).await.unwrap_err();
+            let error = client.mutex(format!("m{number}")).lock().timeout(ms(50)).await.unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error}");
         }
         assert_eq!(counts(), (outage, outage - 1), "outage {outage}");
         site.proxy.set_door(Door::Open);
-        client.mutex("m").lock().wait(ms(10_000)).await.unwrap().release().await.unwrap();
+        client.mutex("m").lock().timeout(ms(10_000)).await.unwrap().release().await.unwrap();
         until("its end is told", || counts() == (outage, outage)).await;
     }
     guard.release().await.unwrap();

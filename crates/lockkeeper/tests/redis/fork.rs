@@ -60,7 +60,7 @@ fn fork_while_holding(url: &str) {
     println!("the child is done");
 }
 
-fn in_the_child(url: &str, client: &Client, guard: lockkeeper::blocking::Guard<lockkeeper::MutexGuard>) -> ExitCode {
+fn in_the_child(url: &str, client: &Client, guard: lockkeeper::blocking::LockGuard<lockkeeper::MutexGuard>) -> ExitCode {
     assert!(!guard.is_valid(), "the parent has it, not the child");
     assert!(guard.remaining().is_zero());
     let refused = |error: lockkeeper::Error| {

@@ -82,7 +82,7 @@ async fn all_kinds_or_nothing_on_every_server() {
         assert_eq!(all.try_lock().await.unwrap_err().kind(), ErrorKind::WrongKind);
         assert_eq!(dump(&mut eyes), before);
         reader.release().await.unwrap();
-        all.lock().wait(Duration::from_secs(10)).await.unwrap().release().await.unwrap();
+        all.lock().timeout(Duration::from_secs(10)).await.unwrap().release().await.unwrap();
     }
 }
 

@@ -127,7 +127,7 @@ async fn a_keeper_of_short_leases_finds_out_that_its_connection_is_dead() {
     sleep(ms(1_200)).await;
     // Whether this one survived is a matter of luck; the next one must be kept again.
     drop(guard);
-    let guard = client.mutex("n").lock().wait(ms(4_000)).await.unwrap();
+    let guard = client.mutex("n").lock().timeout(ms(4_000)).await.unwrap();
     sleep(ms(1_500)).await;
     assert!(guard.is_valid(), "the keeper still speaks into the void");
 }
@@ -197,7 +197,7 @@ async fn a_keeper_on_a_slow_network_connects_again_within_a_lease() {
     network.kill("normal");
     sleep(ms(1_500)).await;
     assert!(guard.is_valid(), "lost although the server was there all the time");
-    let next = client.mutex("n").lock().wait(ms(4_000)).await.unwrap();
+    let next = client.mutex("n").lock().timeout(ms(4_000)).await.unwrap();
     assert!(next.is_valid());
 }
 

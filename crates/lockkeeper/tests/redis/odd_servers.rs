@@ -26,7 +26,7 @@ async fn works(command: &str, url: &str) {
     let held = client.mutex("m").lock().await.unwrap_or_else(|error| panic!("without {command}: {error}"));
     let other = Client::connect(url).await.unwrap();
     let waiter = tokio::spawn(async move {
-        let guard = other.mutex("m").lock().wait(ms(5_000)).await?;
+        let guard = other.mutex("m").lock().timeout(ms(5_000)).await?;
         guard.release().await
     });
     tokio::time::sleep(ms(100)).await;

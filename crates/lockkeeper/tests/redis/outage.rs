@@ -58,8 +58,12 @@ pub(crate) async fn tokens_grow_although_the_server_forgot(site: &Site) {
         site.tell(forget);
         for _ in 0..2 {
             let guard = client.mutex("m").lock().await.unwrap();
-            assert!(guard.token().number() > last, "{forget}: a token went back from {last} to {}", guard.token());
-            last = guard.token().number();
+            assert!(
+                guard.token().unwrap().number() > last,
+                "{forget}: a token went back from {last} to {}",
+                guard.token().unwrap()
+            );
+            last = guard.token().unwrap().number();
             guard.release().await.unwrap();
         }
     }
@@ -75,12 +79,12 @@ async fn tokens_grow_across_a_flush_and_a_lost_counter() {
 async fn a_server_that_comes_back_empty_tells_the_holder_and_serves_again() {
     let Some((mut server, client, _eyes)) = own("restart").await else { return };
     let guard = client.mutex("m").lock().await.unwrap();
-    let before = guard.token().number();
+    let before = guard.token().unwrap().number();
     server.restart(|_| {});
     let reason = tokio::time::timeout(LEASE * 3, guard.lost()).await.unwrap();
     assert!(matches!(reason, LossReason::Gone | LossReason::Expired), "{reason:?}");
-    let again = client.mutex("m").lock().wait(Duration::from_secs(10)).await.unwrap();
-    assert!(again.token().number() > before);
+    let again = client.mutex("m").lock().timeout(Duration::from_secs(10)).await.unwrap();
+    assert!(again.token().unwrap().number() > before);
     again.release().await.unwrap();
 }
 
@@ -107,11 +111,11 @@ async fn a_stalled_server_costs_the_wait_limit_and_keeps_nothing() {
             tokio::task::yield_now().await;
         }
         let began = Instant::now();
-        let error = client.mutex("m").lock().wait(Duration::from_millis(200)).await.unwrap_err();
+        let error = client.mutex("m").lock().timeout(Duration::from_millis(200)).await.unwrap_err();
         assert!(began.elapsed() < Duration::from_secs(1), "{stall}: told after {:?}", began.elapsed());
         assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{stall}: {error:?}");
         stalling.join().unwrap().unwrap();
-        let guard = client.mutex("m").lock().wait(Duration::from_secs(10)).await.unwrap();
+        let guard = client.mutex("m").lock().timeout(Duration::from_secs(10)).await.unwrap();
         guard.release().await.unwrap();
         let began = Instant::now();
         while eyes.exists::<_, bool>("m").unwrap() {
@@ -133,7 +137,7 @@ async fn a_script_that_does_not_end_is_borne() {
     });
     let waiting = tokio::spawn({
         let mutex = client.mutex("m");
-        async move { mutex.lock().wait(Duration::from_secs(10)).await }
+        async move { mutex.lock().timeout(Duration::from_secs(10)).await }
     });
     // Longer than a renewal may wait: the lease is kept by one that passes later.
     tokio::time::sleep(LEASE / 2).await;
@@ -188,7 +192,7 @@ async fn a_storm_of_resets_loses_no_update() {
             tokio::spawn(async move {
                 let mut counted = 0;
                 for _ in 0..25 {
-                    let Ok(guard) = client.mutex("m").lock().wait(Duration::from_secs(20)).await else { continue };
+                    let Ok(guard) = client.mutex("m").lock().timeout(Duration::from_secs(20)).await else { continue };
                     let read = counter.load(Ordering::SeqCst);
                     tokio::task::yield_now().await;
                     // As an honest user without a fence does: look before the write.
@@ -236,7 +240,7 @@ async fn an_unreachable_server_is_not_stormed_by_those_who_want_to_connect() {
     let waiting: Vec<_> = (0..40)
         .map(|number| {
             let mutex = client.mutex(format!("m{number}"));
-            tokio::spawn(async move { mutex.lock().wait(Duration::from_secs(20)).await })
+            tokio::spawn(async move { mutex.lock().timeout(Duration::from_secs(20)).await })
         })
         .collect();
     tokio::time::sleep(ms(4_000)).await;
@@ -348,8 +352,8 @@ async fn a_log_that_lost_its_tail_tells_the_holder_and_tokens_still_grow() {
     assert!(holders(&mut site.eyes(), "m").is_empty(), "the tail was not lost: nothing was tested");
     let reason = tokio::time::timeout(ms(9_000), guard.lost()).await.expect("told");
     assert!(matches!(reason, LossReason::Gone | LossReason::Expired), "{reason:?}");
-    let next = client.mutex("m").lock().wait(ms(5_000)).await.unwrap();
-    assert!(next.token().number() > guard.token().number());
+    let next = client.mutex("m").lock().timeout(ms(5_000)).await.unwrap();
+    assert!(next.token().unwrap().number() > guard.token().unwrap().number());
     next.release().await.unwrap();
 }
 

@@ -72,12 +72,12 @@ async fn holds_as_a_process() {
     for question in std::io::stdin().lines() {
         let question = question.unwrap();
         let answer = match question.as_str() {
-            "token" => guard.token().number().to_string(),
+            "token" => guard.token().unwrap().number().to_string(),
             "valid" => guard.is_valid().to_string(),
             "valid by the wall clock" => (SystemTime::now() < wall).to_string(),
             "wall clock" => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs().to_string(),
             "lost" => format!("{:?}", guard.lost().await),
-            "enter" => format!("{:?}", gate.enter("resource", guard.token()).await.map_err(|error| error.kind())),
+            "enter" => format!("{:?}", gate.enter("resource", guard.token().unwrap()).await.map_err(|error| error.kind())),
             other => panic!("what is {other}?"),
         };
         println!("[{question}] {answer}");
@@ -91,15 +91,15 @@ async fn a_process_paused_past_its_lease_knows_at_once_and_the_gate_refuses_it()
     assert_eq!(holder.ask("enter").await, "Ok(())");
     assert_eq!(holder.ask("valid").await, "true");
     holder.signal("-STOP");
-    let next = site.other().await.mutex("m").lock().wait(ms(10_000)).await.expect("free after at most the lease");
-    assert!(next.token().number() > holder.token);
+    let next = site.other().await.mutex("m").lock().timeout(ms(10_000)).await.expect("free after at most the lease");
+    assert!(next.token().unwrap().number() > holder.token);
     let gate = RedisGate::new(Config::parse(&site.server.url(0)).unwrap(), &Runtime::system());
-    gate.enter("resource", next.token()).await.unwrap();
+    gate.enter("resource", next.token().unwrap()).await.unwrap();
     holder.signal("-CONT");
     assert_eq!(holder.ask("valid").await, "false");
     assert!(["Expired", "Gone"].contains(&&*holder.ask("lost").await));
     assert_eq!(holder.ask("enter").await, "Err(Lost)");
-    gate.check("resource", next.token()).await.unwrap();
+    gate.check("resource", next.token().unwrap()).await.unwrap();
     next.release().await.unwrap();
 }
 
@@ -114,8 +114,8 @@ async fn a_killed_holder_is_gone_with_its_lease_and_the_next_token_is_larger() {
     let left = Duration::from_millis(site.eyes().pttl::<_, i64>("m").unwrap().max(0) as u64);
     assert!(left <= LEASE, "left for {left:?}");
     // A crash leaves it for at most the lease; a waiter finds out within a second.
-    let next = other.mutex("m").lock().wait(LEASE + ms(3_000)).await.unwrap();
-    assert!(next.token().number() > holder.token);
+    let next = other.mutex("m").lock().timeout(LEASE + ms(3_000)).await.unwrap();
+    assert!(next.token().unwrap().number() > holder.token);
     next.release().await.unwrap();
 }
 
@@ -196,7 +196,7 @@ fn an_executor_that_ends_leaves_nothing_behind() {
     executor().block_on(async {
         until("it is free", || !site.eyes().exists::<_, bool>("m").unwrap()).await;
         until("nobody waits", || !site.eyes().exists::<_, bool>("redisson_lock_queue:{m}").unwrap()).await;
-        let error = client.mutex("m").lock().wait(ms(5_000)).await.err();
+        let error = client.mutex("m").lock().timeout(ms(5_000)).await.err();
         assert!(error.is_none_or(|error| error.kind() != ErrorKind::Timeout), "nobody holds it");
     });
 }

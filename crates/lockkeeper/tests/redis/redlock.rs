@@ -196,7 +196,7 @@ async fn three_dead_servers_of_five_are_told_in_time_and_nothing_is_left() {
     client.mutex("m").lock().await.unwrap().release().await.unwrap();
     let dead: Vec<String> = servers.drain(2..).map(|server| server.url(0)).collect();
     let (began, wait) = (Instant::now(), Duration::from_secs(2));
-    let error = client.mutex("m").lock().wait(wait).await.unwrap_err();
+    let error = client.mutex("m").lock().timeout(wait).await.unwrap_err();
     assert!(began.elapsed() < wait + Duration::from_secs(1), "told after {:?}", began.elapsed());
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error:?}");
     for server in &dead {
@@ -238,7 +238,7 @@ async fn forgetful_servers_make_no_second_holder() {
             redis::cmd("FLUSHALL").exec(&mut eyes).unwrap();
         }
         let rival = client(&theirs).await;
-        let error = rival.mutex("m").lock().wait(Duration::from_secs(1)).await.unwrap_err();
+        let error = rival.mutex("m").lock().timeout(Duration::from_secs(1)).await.unwrap_err();
         assert!(error.to_string().contains("quarantine") || error.kind() == ErrorKind::Timeout, "{error}");
         // The holder gets its vote again, and keeps the lock beyond its lease.
         tokio::time::sleep(LEASE * 2).await;
@@ -292,7 +292,7 @@ async fn tokens_stay_close_to_the_clocks_and_grow_after_a_flush() {
                 let mut last = 0;
                 for _ in 0..200 {
                     let guard = mutex.lock().await.unwrap();
-                    let token = guard.token().number();
+                    let token = guard.token().unwrap().number();
                     assert!(token > last, "{token} after {last}");
                     last = token;
                     guard.release().await.unwrap();
@@ -305,7 +305,7 @@ async fn tokens_stay_close_to_the_clocks_and_grow_after_a_flush() {
     }
     let client = client(&url).await;
     let before = client.mutex("m").lock().await.unwrap();
-    let (token, clock) = (before.token().number(), clock(&servers[0]));
+    let (token, clock) = (before.token().unwrap().number(), clock(&servers[0]));
     println!("3,200 grants: the next token is {} µs from the clock", token as i64 - clock as i64);
     assert!(token < clock + 1_000_000, "{} µs ahead", token - clock);
     before.release().await.unwrap();
@@ -313,7 +313,7 @@ async fn tokens_stay_close_to_the_clocks_and_grow_after_a_flush() {
         let mut eyes = redis::Client::open(server.url(0)).unwrap().get_connection().unwrap();
         redis::cmd("FLUSHALL").exec(&mut eyes).unwrap();
     }
-    let after = client.mutex("m").lock().wait(Duration::from_secs(20)).await.unwrap();
-    assert!(after.token().number() > token, "{} after {token}", after.token().number());
+    let after = client.mutex("m").lock().timeout(Duration::from_secs(20)).await.unwrap();
+    assert!(after.token().unwrap().number() > token, "{} after {token}", after.token().unwrap().number());
     after.release().await.unwrap();
 }

@@ -99,7 +99,7 @@ async fn permits_that_java_adds_serve_those_who_wait() {
     let waiters: Vec<_> = (0..2)
         .map(|_| {
             let pool = pool.clone();
-            tokio::spawn(async move { pool.acquire().wait(Duration::from_secs(5)).await })
+            tokio::spawn(async move { pool.acquire().timeout(Duration::from_secs(5)).await })
         })
         .collect();
     crate::site::until("they wait", || {
@@ -111,7 +111,7 @@ async fn permits_that_java_adds_serve_those_who_wait() {
     for waiter in waiters {
         waiter.await.unwrap().expect("a permit that was added").release().await.unwrap();
     }
-    let all = pool.acquire_many(2).wait(Duration::from_secs(5)).await.unwrap();
+    let all = pool.acquire_many(2).timeout(Duration::from_secs(5)).await.unwrap();
     assert!(pool.try_acquire().await.unwrap().is_none());
     all.release().await.unwrap();
     first.release().await.unwrap();
@@ -155,7 +155,7 @@ async fn marks_of_dead_writers_go_away() {
     }
     let other = Client::connect(server.url(0)).await.unwrap();
     for _ in 0..200 {
-        let waited = other.rwlock("rw").write().wait(Duration::from_millis(1)).await;
+        let waited = other.rwlock("rw").write().timeout(Duration::from_millis(1)).await;
         assert_eq!(waited.unwrap_err().kind(), ErrorKind::Timeout);
         if eyes.hlen::<_, u64>("lockkeeper:pending:{rw}").unwrap() < 5 {
             break;
@@ -228,7 +228,7 @@ async fn a_counting_request_is_remembered_until_it_must_be_late() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gate_waits_for_replicas_where_it_is_told_to() {
     let Some((server, client, _eyes)) = own("a gate and replicas").await else { return };
-    let token = client.mutex("m").lock().await.unwrap().token();
+    let token = client.mutex("m").lock().await.unwrap().token().expect("a token");
     let gate = |options: &str| RedisGate::new(Config::parse(&format!("{}{options}", server.url(0))).unwrap(), &Runtime::system());
     gate("").enter("file", token).await.unwrap();
     let error = gate("?replicas=1&durable_within=200ms").enter("file", token).await.unwrap_err();

@@ -88,7 +88,7 @@ async fn five_thousand_dead_readers_are_removed_in_steps() {
     fill.cmd("PEXPIRE").arg("dead").arg(600_000).ignore();
     fill.query::<()>(&mut eyes).unwrap();
     let before = calls(&mut eyes, "pttl");
-    let guard = client.rwlock("dead").write().wait(Duration::from_secs(20)).await.expect("only the dead are in the way");
+    let guard = client.rwlock("dead").write().timeout(Duration::from_secs(20)).await.expect("only the dead are in the way");
     let looked = calls(&mut eyes, "pttl") - before;
     assert!(looked < 7_000, "{looked} looks at 5,000 holds");
     guard.release().await.unwrap();

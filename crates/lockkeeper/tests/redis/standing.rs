@@ -102,10 +102,10 @@ async fn each_missing_right_is_named() {
     client.mutex("m").lock().await.unwrap().release().await.unwrap();
     let holder = client.fair_mutex("f").lock().await.unwrap();
     let moment = Duration::from_millis(50);
-    assert_eq!(client.fair_mutex("f").lock().wait(moment).await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(client.fair_mutex("f").lock().timeout(moment).await.unwrap_err().kind(), ErrorKind::Timeout);
     holder.release().await.unwrap();
     let reader = client.rwlock("rw").read().await.unwrap();
-    assert_eq!(client.rwlock("rw").write().wait(moment).await.unwrap_err().kind(), ErrorKind::Timeout);
+    assert_eq!(client.rwlock("rw").write().timeout(moment).await.unwrap_err().kind(), ErrorKind::Timeout);
     reader.release().await.unwrap();
     client.semaphore("s", 2).acquire().await.unwrap().release().await.unwrap();
     client.counting_semaphore("c").release(1).await.unwrap();
@@ -157,7 +157,7 @@ async fn out_of_memory_everything_can_be_given_back_and_kept() {
 async fn token(url: &str, name: &str) -> u64 {
     let client = Client::connect(url).await.unwrap();
     let guard = client.mutex(name).lock().lease(Duration::from_secs(1)).await.unwrap();
-    let number = guard.token().number();
+    let number = guard.token().unwrap().number();
     guard.release().await.unwrap();
     number
 }
@@ -195,21 +195,23 @@ async fn a_gate_in_redis_decides_as_every_gate() {
     let client = Client::connect(server.url(0)).await.unwrap();
     let gate = RedisGate::new(Config::parse(&server.url(0)).unwrap(), &Runtime::system());
     let (older, newer) = (client.mutex("m").lock().await.unwrap(), client.mutex("n").lock().await.unwrap());
-    assert_eq!(gate.check("r", older.token()).await.unwrap_err().kind(), ErrorKind::Lost, "it did not enter");
-    gate.enter("r", older.token()).await.unwrap();
-    gate.enter("r", older.token()).await.unwrap();
-    gate.check("r", older.token()).await.unwrap();
-    gate.enter_shared("r", newer.token()).await.unwrap();
-    gate.check("r", older.token()).await.expect("a reader raises nothing");
-    gate.enter("r", newer.token()).await.unwrap();
-    for refused in
-        [gate.check("r", older.token()).await, gate.enter("r", older.token()).await, gate.enter_shared("r", older.token()).await]
-    {
+    assert_eq!(gate.check("r", older.token().unwrap()).await.unwrap_err().kind(), ErrorKind::Lost, "it did not enter");
+    gate.enter("r", older.token().unwrap()).await.unwrap();
+    gate.enter("r", older.token().unwrap()).await.unwrap();
+    gate.check("r", older.token().unwrap()).await.unwrap();
+    gate.enter_shared("r", newer.token().unwrap()).await.unwrap();
+    gate.check("r", older.token().unwrap()).await.expect("a reader raises nothing");
+    gate.enter("r", newer.token().unwrap()).await.unwrap();
+    for refused in [
+        gate.check("r", older.token().unwrap()).await,
+        gate.enter("r", older.token().unwrap()).await,
+        gate.enter_shared("r", older.token().unwrap()).await,
+    ] {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Lost);
     }
-    let twin = lockkeeper::Token::new(newer.token().number(), older.owner());
+    let twin = lockkeeper::Token::new(newer.token().unwrap().number(), older.owner());
     assert_eq!(gate.enter("r", twin).await.unwrap_err().kind(), ErrorKind::Lost, "an equal number from another owner");
-    gate.check("r", newer.token()).await.unwrap();
+    gate.check("r", newer.token().unwrap()).await.unwrap();
     let keys: Vec<String> = eyes.keys("lockkeeper:fence:*").unwrap();
     assert_eq!(keys, ["lockkeeper:fence:{r}"]);
 }
@@ -230,8 +232,8 @@ async fn an_evicted_lock_is_told_to_its_holder_and_tokens_still_grow() {
     tell(&mut eyes, "CONFIG SET maxmemory 0");
     let told = tokio::time::timeout(ms(4_000), guard.lost()).await.expect("told");
     assert_eq!(told, lockkeeper::backend::LossReason::Gone);
-    let next = client.mutex("m").lock().wait(ms(5_000)).await.unwrap();
-    assert!(next.token().number() > guard.token().number());
+    let next = client.mutex("m").lock().timeout(ms(5_000)).await.unwrap();
+    assert!(next.token().unwrap().number() > guard.token().unwrap().number());
     next.release().await.unwrap();
 }
 
@@ -295,12 +297,12 @@ async fn a_release_that_may_not_publish_is_one_and_reaches_a_waiter() {
 
 /// Trouble that passes is told for what it is, not as held by others; who may wait for longer than it lasts does not even see it.
 async fn passes_by_itself(client: &Client, code: &str, end: impl FnOnce()) {
-    let error = client.mutex("m").lock().wait(ms(200)).await.unwrap_err();
+    let error = client.mutex("m").lock().timeout(ms(200)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains(code), "{code}: {error}");
     let waiter = tokio::spawn({
         let mutex = client.mutex("m");
-        async move { mutex.lock().wait(ms(10_000)).await }
+        async move { mutex.lock().timeout(ms(10_000)).await }
     });
     tokio::time::sleep(ms(100)).await;
     assert!(!waiter.is_finished(), "{code}: it is not over yet");
@@ -355,7 +357,7 @@ async fn noauth_and_wrongpass_are_typed_and_told_at_once() {
     tell(&mut eyes, "CONFIG SET requirepass hunter2");
     tell(&mut eyes, "CLIENT KILL TYPE normal SKIPME yes");
     let began = Instant::now();
-    let error = client.mutex("m").lock().wait(ms(20_000)).await.unwrap_err();
+    let error = client.mutex("m").lock().timeout(ms(20_000)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(began.elapsed() < ms(5_000), "told after {:?}", began.elapsed());
     for wrong in [server.url(0), format!("redis://:hunter3@127.0.0.1:{}", server.port)] {

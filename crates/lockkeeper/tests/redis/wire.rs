@@ -55,7 +55,7 @@ async fn what_is_no_lock_is_a_typed_error(flavour: Flavour) {
     eyes.hset::<_, _, _, ()>("rw", "8d5b1c6e-0a3f-4f0e-9d1b-6b1b2f3c4d5e:33", 1).unwrap();
     eyes.pexpire::<_, ()>("rw", 60_000).unwrap();
     for (name, kind) in [("text", ErrorKind::ForeignKey), ("forever", ErrorKind::ForeignKey), ("rw", ErrorKind::WrongKind)] {
-        let error = client.mutex(name).lock().wait(Duration::from_secs(1)).await.unwrap_err();
+        let error = client.mutex(name).lock().timeout(Duration::from_secs(1)).await.unwrap_err();
         assert_eq!(error.kind(), kind, "{name}: {error}");
     }
 }
@@ -65,10 +65,10 @@ async fn tokens_grow_although_the_server_forgot_everything(flavour: Flavour) {
     let before = client.mutex("m").lock().await.unwrap();
     redis::cmd("FLUSHDB").exec(&mut eyes).unwrap();
     let after = client.with_prefix("").mutex("other").lock().await.unwrap();
-    assert!(after.token().number() > before.token().number());
+    assert!(after.token().unwrap().number() > before.token().unwrap().number());
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut eyes).unwrap();
     let again = client.mutex("third").lock().await.expect("scripts are sent again");
-    assert!(again.token().number() > after.token().number());
+    assert!(again.token().unwrap().number() > after.token().unwrap().number());
 }
 
 async fn the_server_is_the_one_we_mean(flavour: Flavour) {
@@ -93,7 +93,7 @@ async fn what_the_server_refuses_inside_a_script_is_a_typed_error(flavour: Flavo
         redis::cmd(words.next().unwrap()).arg(words.collect::<Vec<_>>()).exec(&mut eyes).unwrap();
     };
     let refusal = async |client: &Client| {
-        let error = client.mutex("m").lock().wait(Duration::from_millis(200)).await.unwrap_err();
+        let error = client.mutex("m").lock().timeout(Duration::from_millis(200)).await.unwrap_err();
         (error.kind(), error.to_string())
     };
     tell("ACL SETUSER limited on >secret ~* &* +@all");

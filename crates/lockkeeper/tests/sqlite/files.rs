@@ -102,13 +102,13 @@ async fn after_a_reboot_holds_are_over_numbers_stay_and_tokens_grow() {
     let client = Client::connect(folder.url()).await.unwrap();
     let guard = client.mutex("m").lock().await.unwrap();
     client.latch("l").try_set(3).await.unwrap();
-    let token = guard.token().number();
+    let token = guard.token().unwrap().number();
     let eyes = Connection::open(folder.file()).unwrap();
     // The clock of another boot, with a token from the future: the wall clock was set back meanwhile.
     eyes.execute("UPDATE store SET boot = 'the boot before', token = ?1", [token as i64 + 1_000_000_000_000]).unwrap();
     let after = Client::connect(folder.url()).await.unwrap();
     let next = after.mutex("m").try_lock().await.unwrap().expect("the holder is over, with its boot");
-    assert_eq!(next.token().number(), token + 1_000_000_000_001);
+    assert_eq!(next.token().unwrap().number(), token + 1_000_000_000_001);
     assert_eq!(after.latch("l").count().await.unwrap(), 3);
 }
 
@@ -128,12 +128,12 @@ async fn tokens_grow_while_the_clock_is_behind() {
     let eyes = Connection::open(folder.file()).unwrap();
     // Over a release that leaves nothing behind.
     let guard = mutex.lock().await.unwrap();
-    let before = set_back(&eyes, guard.token().number());
+    let before = set_back(&eyes, guard.token().unwrap().number());
     guard.release().await.unwrap();
     let guard = mutex.lock().await.unwrap();
-    assert_eq!(guard.token().number(), before + 1);
+    assert_eq!(guard.token().unwrap().number(), before + 1);
     // To one who waited.
-    let before = set_back(&eyes, guard.token().number());
+    let before = set_back(&eyes, guard.token().unwrap().number());
     let other = Client::connect(folder.url()).await.unwrap();
     let waiting = tokio::spawn(async move { other.fair_mutex("m").lock().await });
     let queued = || eyes.query_row("SELECT body FROM lock WHERE name = 'm'", [], |row| row.get::<_, String>(0)).unwrap();
@@ -144,13 +144,13 @@ async fn tokens_grow_while_the_clock_is_behind() {
     }
     guard.release().await.unwrap();
     let guard = waiting.await.unwrap().unwrap();
-    assert_eq!(guard.token().number(), before + 1);
+    assert_eq!(guard.token().unwrap().number(), before + 1);
     // Over a reboot.
-    let before = set_back(&eyes, guard.token().number());
+    let before = set_back(&eyes, guard.token().unwrap().number());
     eyes.execute("UPDATE store SET boot = 'the boot before'", []).unwrap();
     let after = Client::connect(folder.url()).await.unwrap();
     let next = after.fair_mutex("m").try_lock().await.unwrap().expect("the holder is over, with its boot");
-    assert_eq!(next.token().number(), before + 1);
+    assert_eq!(next.token().unwrap().number(), before + 1);
 }
 
 #[tokio::test]
@@ -181,7 +181,7 @@ async fn a_removed_file_is_noticed_and_the_holder_told() {
     std::fs::remove_file(folder.file()).unwrap();
     let other = Client::connect(folder.url()).await.unwrap();
     let next = other.mutex("m").try_lock().await.unwrap().expect("an empty store");
-    assert!(next.token().number() > guard.token().number(), "tokens grow by the clock");
+    assert!(next.token().unwrap().number() > guard.token().unwrap().number(), "tokens grow by the clock");
     tokio::time::timeout(Duration::from_secs(20), guard.lost()).await.expect("told at the next renewal");
     drop(next);
 }

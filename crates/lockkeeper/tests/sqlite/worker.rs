@@ -185,7 +185,7 @@ async fn act(role: &str, url: &str) {
         }
         "hold" => {
             let guard = client.fair_mutex("m").lock().await.expect("a lock");
-            say(guard.token().number());
+            say(guard.token().unwrap().number());
             wait_for_a_word();
         }
         // Holds it, and has a command inherit its life; says the command's pid.
@@ -216,7 +216,7 @@ async fn act(role: &str, url: &str) {
             std::fs::remove_file(&filler).expect("removed");
             let began = Instant::now();
             let other = Client::connect(url).await.expect("a store");
-            let guard = other.mutex("m").lock().wait(Duration::from_secs(10)).await;
+            let guard = other.mutex("m").lock().timeout(Duration::from_secs(10)).await;
             say(format!("taken {} {:?} {:?}", guard.is_ok(), began.elapsed(), guard.err()));
         }
         other => panic!("no role {other}"),

@@ -36,18 +36,18 @@ async fn a_grant_that_a_replica_does_not_have_is_refused_undone_and_told() {
     watched.servers[2].freeze();
     let wait = Duration::from_secs(5);
     for (name, error) in [
-        ("mutex", client.mutex("mutex").lock().wait(wait).await.map(drop).unwrap_err()),
-        ("fair", client.fair_mutex("fair").lock().wait(wait).await.map(drop).unwrap_err()),
-        ("read", client.rwlock("read").read().wait(wait).await.map(drop).unwrap_err()),
-        ("write", client.rwlock("write").write().wait(wait).await.map(drop).unwrap_err()),
-        ("one", client.multi_lock(["one", "two"]).lock().wait(wait).await.map(drop).unwrap_err()),
+        ("mutex", client.mutex("mutex").lock().timeout(wait).await.map(drop).unwrap_err()),
+        ("fair", client.fair_mutex("fair").lock().timeout(wait).await.map(drop).unwrap_err()),
+        ("read", client.rwlock("read").read().timeout(wait).await.map(drop).unwrap_err()),
+        ("write", client.rwlock("write").write().timeout(wait).await.map(drop).unwrap_err()),
+        ("one", client.multi_lock(["one", "two"]).lock().timeout(wait).await.map(drop).unwrap_err()),
     ] {
         assert_eq!(error.kind(), ErrorKind::Unreplicated, "{name}: {error:?}");
         assert!(error.to_string().contains("1 of 2 replicas"), "{name}: {error}");
         until("it is given back", || free(master, name));
     }
     until("it is given back", || free(master, "two"));
-    let error = client.semaphore("permits", 2).acquire().wait(wait).await.map(drop).unwrap_err();
+    let error = client.semaphore("permits", 2).acquire().timeout(wait).await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreplicated, "{error:?}");
     let error = held.extend(Duration::from_secs(60)).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreplicated, "a longer lease that a replica does not know: {error:?}");
@@ -59,7 +59,7 @@ async fn a_grant_that_a_replica_does_not_have_is_refused_undone_and_told() {
     });
     let began = Instant::now();
     let guard = loop {
-        match client.mutex("mutex").lock().wait(wait).await {
+        match client.mutex("mutex").lock().timeout(wait).await {
             Ok(guard) => break guard,
             // It has much to catch up.
             Err(error) if error.kind() == ErrorKind::Unreplicated => assert!(began.elapsed() < Duration::from_secs(20)),
@@ -137,7 +137,7 @@ async fn in_a_cluster_each_shard_waits_for_its_own_replica() {
         client.mutex(name).lock().await.unwrap().release().await.unwrap();
     }
     cluster.servers[3].freeze();
-    let error = client.mutex("bar").lock().wait(Duration::from_secs(5)).await.map(drop).unwrap_err();
+    let error = client.mutex("bar").lock().timeout(Duration::from_secs(5)).await.map(drop).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreplicated, "{error:?}");
     assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
     client.mutex("foo").lock().await.expect("its replica is well").release().await.unwrap();

@@ -198,8 +198,8 @@ async fn a_client_can_connect_while_a_shard_is_down() {
         cluster.servers[server].kill();
     }
     let client = Client::connect(cluster.url()).await.unwrap();
-    client.mutex("foo").lock().wait(Duration::from_secs(5)).await.unwrap().release().await.unwrap();
-    let error = client.mutex("bar").lock().wait(ms(500)).await.map(drop).unwrap_err();
+    client.mutex("foo").lock().timeout(Duration::from_secs(5)).await.unwrap().release().await.unwrap();
+    let error = client.mutex("bar").lock().timeout(ms(500)).await.map(drop).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Indeterminate), "{error:?}");
 }
 

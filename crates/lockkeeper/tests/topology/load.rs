@@ -56,9 +56,10 @@ impl Load {
             set.spawn(async move {
                 while !stop.load(Ordering::SeqCst) {
                     let asked = Instant::now();
-                    match mutex.lock().wait(WAIT).await {
+                    match mutex.lock().timeout(WAIT).await {
                         Ok(guard) => {
-                            let got = Got { name: name.clone(), asked, at: Instant::now(), token: guard.token().number() };
+                            let got =
+                                Got { name: name.clone(), asked, at: Instant::now(), token: guard.token().unwrap().number() };
                             seen.grants.lock().unwrap().push(got);
                             let guard = seen.enter(&name, guard);
                             tokio::time::sleep(held).await;

@@ -37,14 +37,14 @@ async fn names_of_one_slot_are_taken_in_one_round_trip() {
     let inside: Vec<String> = (0..1_000).map(|number| format!("{{orders}}:{number}")).collect();
     client.mutex("{orders}:0").lock().await.unwrap().release().await.unwrap();
     let before = scripts(&cluster);
-    let guard = client.multi_lock(&inside).lock().wait(LONG).await.unwrap();
+    let guard = client.multi_lock(&inside).lock().timeout(LONG).await.unwrap();
     assert_eq!(scripts(&cluster) - before, 1, "more than one request");
     assert_eq!(guard.tokens().count(), 1_000);
     guard.release().await.unwrap();
     // The control: of as many slots as names, so many requests, which this test sees.
     let apart = ["a", "b", "c"].map(str::to_owned);
     let before = scripts(&cluster);
-    let guard = client.multi_lock(&apart).lock().wait(LONG).await.unwrap();
+    let guard = client.multi_lock(&apart).lock().timeout(LONG).await.unwrap();
     assert_eq!(scripts(&cluster) - before, 3);
     guard.release().await.unwrap();
 }
@@ -55,16 +55,16 @@ async fn names_of_several_slots_are_all_taken_or_none() {
     let other = Client::connect(cluster.url()).await.unwrap();
     let names: Vec<String> = ["{a}1", "{a}2", "{b}1", "{b}2", "{c}1", "{c}2"].map(str::to_owned).into();
     for busy in &names {
-        let held = other.mutex(busy).lock().wait(LONG).await.unwrap();
+        let held = other.mutex(busy).lock().timeout(LONG).await.unwrap();
         assert!(client.multi_lock(&names).try_lock().await.unwrap().is_none(), "{busy} was somebody else's");
         let rest: Vec<String> = names.iter().filter(|name| *name != busy).cloned().collect();
         until("the others were given back", || is_free(&cluster, &rest));
         // Whoever waits for all keeps nothing meanwhile, and gets all.
         let all = client.multi_lock(&names);
-        let waiter = tokio::spawn(async move { all.lock().wait(LONG).await });
+        let waiter = tokio::spawn(async move { all.lock().timeout(LONG).await });
         tokio::time::sleep(ms(50)).await;
         for name in &rest {
-            other.mutex(name).lock().wait(LONG).await.expect("nobody holds it for long").release().await.unwrap();
+            other.mutex(name).lock().timeout(LONG).await.expect("nobody holds it for long").release().await.unwrap();
         }
         held.release().await.unwrap();
         let guard = tokio::time::timeout(LONG * 2, waiter).await.expect("nobody hangs").unwrap().unwrap();
@@ -87,7 +87,7 @@ async fn opposite_orders_across_slots_do_not_lock_each_other_out() {
                 let (all, holders) = (client.multi_lock(names), std::sync::Arc::clone(&holders));
                 tokio::spawn(async move {
                     for _ in 0..100 {
-                        let guard = all.lock().wait(LONG).await.unwrap();
+                        let guard = all.lock().timeout(LONG).await.unwrap();
                         assert_eq!(holders.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two hold b");
                         tokio::task::yield_now().await;
                         holders.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
@@ -106,9 +106,9 @@ async fn published(cluster: &Cluster, client: &Client, options: &str) -> [u64; 2
     let count = |command| cluster.servers.iter().map(|server| calls(server.port, command)).sum::<u64>();
     let before = ["publish", "spublish"].map(count);
     let mutex = client.mutex("waited");
-    let held = mutex.lock().wait(LONG).await.unwrap();
+    let held = mutex.lock().timeout(LONG).await.unwrap();
     let other = Client::connect(format!("{}{options}", cluster.url())).await.unwrap();
-    let waiter = tokio::spawn(async move { other.mutex("waited").lock().wait(LONG).await.map(|guard| (guard, other)) });
+    let waiter = tokio::spawn(async move { other.mutex("waited").lock().timeout(LONG).await.map(|guard| (guard, other)) });
     tokio::time::sleep(ms(300)).await;
     held.release().await.unwrap();
     let (guard, _other) = waiter.await.unwrap().unwrap();
@@ -133,9 +133,9 @@ async fn a_cluster_of_before_7_serves_and_wakes() {
     let Some((cluster, client)) = started(Flavour::Redis62, "a cluster of 6.2", "").await else { return };
     let [everywhere, _] = published(&cluster, &client, "").await;
     assert!(everywhere > 0, "nobody was told");
-    let guard = client.multi_lock(["a", "b", "c", "{a}1", "{a}2"]).lock().wait(LONG).await.unwrap();
+    let guard = client.multi_lock(["a", "b", "c", "{a}1", "{a}2"]).lock().timeout(LONG).await.unwrap();
     guard.release().await.unwrap();
-    let write = client.rwlock("{b}rw").write().wait(LONG).await.unwrap();
+    let write = client.rwlock("{b}rw").write().timeout(LONG).await.unwrap();
     assert!(client.rwlock("{b}rw").try_read().await.unwrap().is_none());
     write.release().await.unwrap();
 }
@@ -211,14 +211,14 @@ async fn a_slot_is_half_moved(odd: bool) {
     let wait = ms(1_000);
     let at = |what: &str| format!("{{bar}}:{what}");
     // Held by one client; the other must not get them.
-    let renewed = brief.mutex(at("renewed")).lock().wait(LONG).await.unwrap();
+    let renewed = brief.mutex(at("renewed")).lock().timeout(LONG).await.unwrap();
     // Of the same client, which would renew both in one call.
-    let _reads = brief.rwlock(at("beside")).read().wait(LONG).await.unwrap();
-    let mutex = client.mutex(at("mutex")).lock().wait(LONG).await.unwrap();
-    let fair = client.fair_mutex(at("fair")).lock().wait(LONG).await.unwrap();
-    let write = client.rwlock(at("write")).write().wait(LONG).await.unwrap();
-    let read = client.rwlock(at("read")).read().wait(LONG).await.unwrap();
-    let permit = client.semaphore(at("permits"), 1).acquire().wait(LONG).await.unwrap();
+    let _reads = brief.rwlock(at("beside")).read().timeout(LONG).await.unwrap();
+    let mutex = client.mutex(at("mutex")).lock().timeout(LONG).await.unwrap();
+    let fair = client.fair_mutex(at("fair")).lock().timeout(LONG).await.unwrap();
+    let write = client.rwlock(at("write")).write().timeout(LONG).await.unwrap();
+    let read = client.rwlock(at("read")).read().timeout(LONG).await.unwrap();
+    let permit = client.semaphore(at("permits"), 1).acquire().timeout(LONG).await.unwrap();
     // Redisson's latch bears no braces.
     let (counter, latch) = (client.counting_semaphore(at("count")), client.latch("bar"));
     counter.try_set(10).await.unwrap();
@@ -229,18 +229,24 @@ async fn a_slot_is_half_moved(odd: bool) {
     let (mut counted, mut down, mut open) = (0_i64, 0_u32, 0_i64);
     for _ in 0..2 {
         let began = Instant::now();
-        assert!(passing("mutex", began, other.mutex(at("mutex")).lock().wait(wait).await).is_none(), "two hold the mutex");
+        assert!(passing("mutex", began, other.mutex(at("mutex")).lock().timeout(wait).await).is_none(), "two hold the mutex");
         let began = Instant::now();
         assert!(
-            passing("fair", began, other.fair_mutex(at("fair")).lock().wait(wait).await).is_none(),
+            passing("fair", began, other.fair_mutex(at("fair")).lock().timeout(wait).await).is_none(),
             "two hold the fair mutex"
         );
         let began = Instant::now();
-        assert!(passing("read", began, other.rwlock(at("write")).read().wait(wait).await).is_none(), "a reader beside a writer");
+        assert!(
+            passing("read", began, other.rwlock(at("write")).read().timeout(wait).await).is_none(),
+            "a reader beside a writer"
+        );
         let began = Instant::now();
-        assert!(passing("write", began, other.rwlock(at("read")).write().wait(wait).await).is_none(), "a writer beside a reader");
+        assert!(
+            passing("write", began, other.rwlock(at("read")).write().timeout(wait).await).is_none(),
+            "a writer beside a reader"
+        );
         let began = Instant::now();
-        let second = other.semaphore(at("permits"), 1).acquire().wait(wait).await;
+        let second = other.semaphore(at("permits"), 1).acquire().timeout(wait).await;
         assert!(passing("permit", began, second).is_none(), "two hold one permit");
         let began = Instant::now();
         match counter.release(1).await {
@@ -251,11 +257,11 @@ async fn a_slot_is_half_moved(odd: bool) {
         down += u32::from(passing("latch", began, latch.count_down().await).is_some());
         // A name that nobody held: mutexes go on being served while their slot moves.
         let began = Instant::now();
-        let new = other.mutex(at("new")).lock().wait(wait).await;
+        let new = other.mutex(at("new")).lock().timeout(wait).await;
         passing("new", began, new).expect("mutexes go on").release().await.unwrap();
         for names in [["{bar}:n1", "{bar}:n2"]] {
             let began = Instant::now();
-            if let Some(guard) = passing("several", began, other.multi_lock(names).lock().wait(wait).await) {
+            if let Some(guard) = passing("several", began, other.multi_lock(names).lock().timeout(wait).await) {
                 guard.release().await.unwrap();
             }
         }
@@ -270,12 +276,12 @@ async fn a_slot_is_half_moved(odd: bool) {
     write.release().await.unwrap();
     read.release().await.unwrap();
     permit.release().await.unwrap();
-    other.mutex(at("mutex")).lock().wait(LONG).await.unwrap().release().await.unwrap();
-    other.fair_mutex(at("fair")).lock().wait(LONG).await.unwrap().release().await.unwrap();
-    other.rwlock(at("write")).read().wait(LONG).await.unwrap().release().await.unwrap();
-    other.rwlock(at("read")).write().wait(LONG).await.unwrap().release().await.unwrap();
-    other.semaphore(at("permits"), 1).acquire().wait(LONG).await.unwrap().release().await.unwrap();
-    other.multi_lock(["{bar}:n1", "{bar}:n2"]).lock().wait(LONG).await.unwrap().release().await.unwrap();
+    other.mutex(at("mutex")).lock().timeout(LONG).await.unwrap().release().await.unwrap();
+    other.fair_mutex(at("fair")).lock().timeout(LONG).await.unwrap().release().await.unwrap();
+    other.rwlock(at("write")).read().timeout(LONG).await.unwrap().release().await.unwrap();
+    other.rwlock(at("read")).write().timeout(LONG).await.unwrap().release().await.unwrap();
+    other.semaphore(at("permits"), 1).acquire().timeout(LONG).await.unwrap().release().await.unwrap();
+    other.multi_lock(["{bar}:n1", "{bar}:n2"]).lock().timeout(LONG).await.unwrap().release().await.unwrap();
     let value = counter.available().await.unwrap();
     assert!((10 + counted..=10 + counted + open).contains(&value), "{value} after {counted} counted, {open} open");
     let left = latch.count().await.unwrap();

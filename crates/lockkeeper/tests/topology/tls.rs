@@ -124,13 +124,13 @@ fn skipped(test: &str) -> bool {
 /// A lock, one that waits for it, and several at once.
 async fn serves(client: &Client, names: [&str; 3]) {
     let wait = Duration::from_secs(20);
-    let held = client.mutex(names[0]).lock().wait(wait).await.unwrap();
+    let held = client.mutex(names[0]).lock().timeout(wait).await.unwrap();
     let waiter = client.mutex(names[0]);
-    let waiter = tokio::spawn(async move { waiter.lock().wait(wait).await });
+    let waiter = tokio::spawn(async move { waiter.lock().timeout(wait).await });
     tokio::time::sleep(Duration::from_millis(100)).await;
     held.release().await.unwrap();
     waiter.await.unwrap().unwrap().release().await.unwrap();
-    client.multi_lock(names).lock().wait(wait).await.unwrap().release().await.unwrap();
+    client.multi_lock(names).lock().timeout(wait).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

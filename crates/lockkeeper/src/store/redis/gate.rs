@@ -10,7 +10,7 @@ use super::{Config, parsed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::{Gate, Watermark};
 use crate::owner::WireOwner;
-use crate::runtime::Runtime;
+use crate::runtime::{BoxFuture, Runtime};
 use crate::token::Token;
 
 /// A [gate](crate::fence) in Redis: the last token of a resource at `lockkeeper:fence:{RESOURCE}`, each decision one script.
@@ -66,15 +66,15 @@ impl RedisGate {
 }
 
 impl Gate for RedisGate {
-    async fn enter(&self, resource: &str, token: Token) -> Result<()> {
-        self.ask(&script::FENCE_ENTER, resource, token, |mut mark| mark.enter(token)).await
+    fn enter<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.ask(&script::FENCE_ENTER, resource, token, move |mut mark| mark.enter(token)))
     }
 
-    async fn enter_shared(&self, resource: &str, token: Token) -> Result<()> {
-        self.ask(&script::FENCE_ENTER_SHARED, resource, token, |mark| mark.enter_shared(token)).await
+    fn enter_shared<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.ask(&script::FENCE_ENTER_SHARED, resource, token, move |mark| mark.enter_shared(token)))
     }
 
-    async fn check(&self, resource: &str, token: Token) -> Result<()> {
-        self.ask(&script::FENCE_CHECK, resource, token, |mark| mark.check(token)).await
+    fn check<'a>(&'a self, resource: &'a str, token: Token) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.ask(&script::FENCE_CHECK, resource, token, move |mark| mark.check(token)))
     }
 }

@@ -1,0 +1,180 @@
+//! What the public API offers beyond acquiring and releasing: calls that own their handle, loss, permit ids, listing, limits for
+//! outages, and what dropping the last client waits for.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockkeeper::backend::Backend;
+use lockkeeper::layer::{Chaos, Fault, Faulty};
+use lockkeeper::store::memory::MemoryStore;
+use lockkeeper::sync::Guard;
+use lockkeeper::{Client, ErrorKind, LossReason, MultiLock, PermitId, Runtime};
+
+/// A client on the paused clock, and the faults of its store.
+fn with_faults() -> (Client, Chaos) {
+    let runtime = Runtime::simulated();
+    let chaos = Chaos::new(Arc::new(MemoryStore::new(runtime.clone())));
+    let store: Arc<dyn Backend> = Arc::new(chaos.clone());
+    (Client::builder().runtime(runtime).with_backend(store).unwrap(), chaos)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_owns_its_handle_and_can_be_spawned() {
+    let (client, _) = with_faults();
+    let guard = tokio::spawn(async { 1 }).await.map(|_| client.mutex("m").lock()).unwrap();
+    let task = tokio::spawn(std::future::IntoFuture::into_future(guard));
+    task.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_ends_a_call_at_its_own_limit() {
+    let (client, chaos) = with_faults();
+    let second = Duration::from_secs(1);
+    for fault in [Fault::Refuse, Fault::LoseRequest] {
+        chaos.always(Faulty::Acquire, fault);
+        let began = tokio::time::Instant::now();
+        let call = client.mutex("m").lock().timeout(10 * second).outage_timeout(second);
+        let error = call.await.unwrap_err();
+        let took = began.elapsed();
+        assert!(error.is_outage() && error.is_retryable() && !error.is_busy(), "{error:?}");
+        assert!(took >= second / 2 && took < 2 * second, "{fault:?}: {took:?}");
+        assert!(!client.is_connected());
+        chaos.calm();
+        client.mutex("n").lock().await.unwrap().release().await.unwrap();
+        assert!(client.is_connected());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn contention_is_not_cut_short_by_the_limit_for_outages() {
+    let (client, _) = with_faults();
+    let guard = client.mutex("m").lock().await.unwrap();
+    let began = tokio::time::Instant::now();
+    let call = client.mutex("m").lock().timeout(Duration::from_secs(5)).outage_timeout(Duration::from_millis(100));
+    let error = call.await.unwrap_err();
+    assert!(error.is_busy() && began.elapsed() >= Duration::from_secs(5), "{error:?} after {:?}", began.elapsed());
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_leaves_nothing_to_retry() {
+    let (client, chaos) = with_faults();
+    let guard = client.mutex("m").lock().await.unwrap();
+    chaos.always(Faulty::Release, Fault::Refuse);
+    let error = guard.release().await.unwrap_err();
+    assert!(error.is_outage() && !error.is_retryable(), "{error:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_is_told_to_another_task_and_a_release_ends_the_wait() {
+    let (client, _) = with_faults();
+    let guard = client.mutex("m").lock().await.unwrap();
+    let (told, again) = (tokio::spawn(std::future::IntoFuture::into_future(guard.loss())), guard.loss());
+    client.force_release("m").await.unwrap();
+    assert_eq!(told.await.unwrap(), Some(LossReason::Gone));
+    assert!(again.is_lost());
+    drop(guard);
+    let guard = client.mutex("m").lock().await.unwrap();
+    let released = tokio::spawn(std::future::IntoFuture::into_future(guard.loss()));
+    guard.release().await.unwrap();
+    assert_eq!(released.await.unwrap(), None, "released, not lost");
+}
+
+#[test]
+fn a_loss_is_told_to_a_thread() {
+    let client = lockkeeper::blocking::Client::connect("memory:").unwrap();
+    let guard = client.mutex("m").lock_with(|call| call.lease(Duration::from_millis(100))).unwrap();
+    assert_eq!(guard.loss().wait_timeout(Duration::from_millis(1)), None);
+    assert_eq!(guard.loss().wait_timeout(Duration::from_secs(20)), Some(LossReason::Expired));
+}
+
+#[tokio::test(start_paused = true)]
+async fn detached_permits_are_adopted_once_released_they_are_not_held() {
+    let (client, _) = with_faults();
+    let workers = client.semaphore("workers", 3);
+    let id: PermitId = workers.acquire_many(2).await.unwrap().detach().to_string().parse().unwrap();
+    assert_eq!((id.name(), id.permits()), ("workers", 2));
+    assert_eq!(workers.available().await.unwrap(), 1, "held without a guard");
+    let permit = client.adopt(id.clone()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    assert!(permit.is_valid(), "renewed again");
+    permit.release().await.unwrap();
+    assert_eq!(workers.available().await.unwrap(), 3);
+    assert_eq!(client.adopt(id).await.unwrap_err().kind(), ErrorKind::NotHeld);
+}
+
+#[tokio::test(start_paused = true)]
+async fn handles_tell_who_holds_them_and_a_list_can_be_bounded() {
+    let (client, _) = with_faults();
+    assert!(!client.mutex("a").is_locked().await.unwrap());
+    let guards = [client.mutex("a").lock().await.unwrap(), client.mutex("b").lock().await.unwrap()];
+    assert!(client.mutex("a").is_locked().await.unwrap());
+    assert_eq!(client.mutex("a").holders().await.unwrap()[0].owner, guards[0].owner().to_string());
+    assert_eq!(client.rwlock("a").holders().await.unwrap_err().kind(), ErrorKind::WrongKind);
+    assert_eq!(client.list("*").limit(1).await.unwrap().len(), 1);
+    let (mut names, mut found) = (client.list("*").stream(), 0);
+    while names.next().await.unwrap().is_some() {
+        found += 1;
+    }
+    assert_eq!(found, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn generic_code_works_with_any_guard() {
+    async fn finish<G: Guard>(guard: G) -> bool {
+        let fenced = guard.is_valid() && guard.token().is_some();
+        guard.release().await.unwrap();
+        fenced
+    }
+    let (client, _) = with_faults();
+    assert!(finish(client.mutex("m").lock().await.unwrap()).await);
+    assert!(finish(client.rwlock("r").write().await.unwrap().downgrade().await.unwrap()).await);
+    assert!(!finish(client.semaphore("s", 1).acquire().await.unwrap()).await, "permits have no token");
+    let both = MultiLock::new().and(&client.mutex("a")).and(client.rwlock("b").read());
+    both.lock().await.unwrap().release().await.unwrap();
+    assert_eq!(client.with_lock("m", async { 7 }).await.unwrap(), 7);
+}
+
+#[test]
+fn the_end_of_a_short_program_releases_what_it_held() {
+    let watching = lockkeeper::blocking::Client::connect("memory:short").unwrap();
+    let client = lockkeeper::blocking::Client::connect("memory:short").unwrap();
+    let guard = client.mutex("m").lock().unwrap();
+    drop((guard, client));
+    assert!(!watching.mutex("m").is_locked().unwrap(), "the last client waits for pending releases");
+}
+
+#[tokio::test]
+async fn dropping_the_last_client_is_bounded_and_can_be_turned_off() {
+    for (limit, at_least, at_most) in [(300, 300, 5_000), (0, 0, 250)] {
+        let chaos = Chaos::new(Arc::new(MemoryStore::new(Runtime::system())));
+        let store: Arc<dyn Backend> = Arc::new(chaos.clone());
+        let client = Client::builder().drop_timeout(Duration::from_millis(limit)).with_backend(store).unwrap();
+        let guard = client.mutex("m").lock().await.unwrap();
+        chaos.always(Faulty::Release, Fault::LoseRequest);
+        #[allow(clippy::disallowed_methods, reason = "the real clock is what is measured")]
+        let began = Instant::now();
+        drop((guard, client));
+        let took = began.elapsed();
+        assert!(took >= Duration::from_millis(at_least) && took < Duration::from_millis(at_most), "{limit}: {took:?}");
+    }
+}
+
+#[test]
+fn a_runtime_without_timers_is_a_typed_error() {
+    let bare = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let error = bare.block_on(Client::connect("redlock:memory:a,memory:b,memory:c")).unwrap_err();
+    assert!(error.kind() == ErrorKind::Config && error.to_string().contains("timers"), "{error:?}");
+}
+
+#[tokio::test]
+async fn every_client_of_a_store_has_the_same_gate() {
+    let (a, b) = (Client::connect("memory:gated").await.unwrap(), Client::connect("memory:gated").await.unwrap());
+    let (early, gate) = (a.mutex("m").lock().await.unwrap(), a.gate().unwrap());
+    let old = early.token().unwrap();
+    gate.enter("r", old).await.unwrap();
+    early.release().await.unwrap();
+    let late = b.mutex("m").lock().await.unwrap();
+    b.gate().unwrap().enter("r", late.token().unwrap()).await.unwrap();
+    assert_eq!(gate.check("r", old).await.unwrap_err().kind(), ErrorKind::Lost);
+}
