@@ -5,6 +5,7 @@ mod config;
 mod counter;
 mod death;
 mod helps;
+mod places;
 mod pty;
 mod redis;
 #[path = "../../../lockkeeper/tests/redis/server.rs"]

@@ -6,6 +6,7 @@
 //! `lockkeeper:kind:{NAME}` (what a number counts; expires), `lockkeeper:store` (an id by which a store is known to be the same), `lockkeeper:run`
 //! (of a server that is one of a quorum: which run of it may vote).
 
+mod batch;
 mod clock;
 mod cluster;
 mod config;
@@ -13,7 +14,6 @@ mod counts;
 mod dial;
 mod error;
 mod gate;
-mod gather;
 mod live;
 mod locks;
 mod look;
@@ -42,10 +42,10 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::Runtime;
+use batch::Batcher;
 pub use config::Config;
 use config::Durability;
 pub use gate::RedisGate;
-use gather::Gather;
 use transport::Transport;
 
 /// Redis: a server, the master that sentinels name, or a cluster.
@@ -57,21 +57,21 @@ pub struct RedisStore {
     fair_unit: Duration,
 }
 
-/// A way to the server on which requests gather. Grants that must reach replicas have one of their own: the server answers nothing
+/// A connection to the server whose mutex requests are batched. Grants that must reach replicas have one of their own: the server answers nothing
 /// else on a connection that waits for them.
 struct Lane {
     transport: Arc<Transport>,
-    gather: Arc<Gather>,
+    batcher: Arc<Batcher>,
 }
 
 impl RedisStore {
     fn over(transport: Arc<Transport>, fair_unit: Duration) -> Self {
         let durability = transport.config().durability;
-        let releases = Lane { transport: Arc::clone(&transport), gather: Gather::new(Durability::Master) };
+        let releases = Lane { transport: Arc::clone(&transport), batcher: Batcher::new(Durability::Master) };
         let grants = if durability == Durability::Master {
-            Lane { transport: Arc::clone(&releases.transport), gather: Arc::clone(&releases.gather) }
+            Lane { transport: Arc::clone(&releases.transport), batcher: Arc::clone(&releases.batcher) }
         } else {
-            Lane { transport: transport.another(), gather: Gather::new(durability) }
+            Lane { transport: transport.another(), batcher: Batcher::new(durability) }
         };
         Self { transport, grants, releases, fair_unit }
     }

@@ -1,7 +1,7 @@
 //! Several names in one step: one script, one round trip.
 
 use super::locks::{attempt, text};
-use super::request::{Sent, Site};
+use super::request::{Request, Site};
 use super::{RedisStore, error, parsed, script};
 use crate::backend::{Acquire, Attempt, AttemptAll, Claim, Grant};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,7 +36,7 @@ impl RedisStore {
             }
             arguments
         };
-        let sent = Sent::script(&script::MULTI, &keys, &arguments).durable(self.transport.config().durability);
+        let sent = Request::script(&script::MULTI, &keys, &arguments).durable(self.transport.config().durability);
         let (answer, doubt) = match self.grants.transport.send(keys[0], &sent).await {
             Ok(answer) => (answer, None),
             Err(failed) => failed.doubtful()?,

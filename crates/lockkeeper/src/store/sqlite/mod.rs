@@ -60,7 +60,7 @@ impl SqliteStore {
     /// All that [`connect`](Self::connect) looks at, and who may use the file.
     pub async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
         match Self::connect(config.clone(), runtime).await {
-            Ok(_) => vec![Finding::fine("file", "ours, whole, and can be written"), self_test::users(config.path())],
+            Ok(_) => vec![self_test::writable(config.path()), self_test::users(config.path())],
             Err(error) => vec![Finding::unfit("file", &error)],
         }
     }
