@@ -39,8 +39,10 @@ pub(crate) trait Rows {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<P> {
     pub(crate) record: Record,
-    /// No token granted for the name is larger.
+    /// The last token that the name's own row knows of.
     pub(crate) last_token: u64,
+    /// The last token of names that have no row.
+    pub(crate) floor: u64,
     /// The peers of the owners in the record.
     pub(crate) peers: BTreeMap<WireOwner, P>,
     /// What was read of a table.
@@ -56,7 +58,7 @@ impl<P> Default for Entry<P> {
 impl<P> Entry<P> {
     /// A whole record, for stores that keep no rows.
     pub(crate) fn whole(record: Record, last_token: u64) -> Self {
-        Self { record, last_token, peers: BTreeMap::new(), loaded: Loaded::default() }
+        Self { record, last_token, floor: 0, peers: BTreeMap::new(), loaded: Loaded::default() }
     }
 }
 
@@ -115,11 +117,13 @@ pub(crate) struct RecordEngine<'a, R: Rows> {
     micros: u64,
     /// The peer of owners that come in now.
     peer: Option<R::Peer>,
+    /// The last token that this engine granted.
+    granted: u64,
 }
 
 impl<'a, R: Rows> RecordEngine<'a, R> {
     pub(crate) fn new(rows: &'a mut R, at: Instant, micros: u64, peer: Option<R::Peer>) -> Self {
-        Self { rows, at, micros, peer }
+        Self { rows, at, micros, peer, granted: 0 }
     }
 
     pub(crate) fn acquire(&mut self, request: &Acquire) -> Result<Attempt> {
@@ -244,7 +248,8 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
         newcomer: Option<WireOwner>,
         mut step: impl FnMut(&mut Record, Now) -> Result<Step<T>>,
     ) -> Result<(T, Wake)> {
-        let now = Now { at: self.at, token: next_token(entry.last_token, self.micros) };
+        let last = entry.last_token.max(entry.floor).max(self.granted);
+        let now = Now { at: self.at, token: next_token(last, self.micros) };
         let mut answer = step(&mut entry.record, now);
         let mut woken = Wake::NOBODY;
         while is_blocked(&answer) && !entry.peers.is_empty() {
@@ -266,6 +271,7 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
         let Step { answer, wake } = answer?;
         if let Some(token) = answer.token() {
             entry.last_token = entry.last_token.max(token);
+            self.granted = self.granted.max(token);
         }
         if let (Some(newcomer), Some(peer)) = (newcomer, self.peer) {
             entry.peers.insert(newcomer, peer);

@@ -37,8 +37,8 @@ pub(crate) trait RowTable {
     /// What tells whether an owner is alive, where the store knows more than its lease.
     type Peer: Copy + Ord;
 
-    /// The head row of the name.
-    fn head(&mut self, name: &Name) -> Result<Option<HeadRow<Self::Peer>>>;
+    /// The head row of the name, and the last token of names that have no row any more.
+    fn head(&mut self, name: &Name) -> Result<(Option<HeadRow<Self::Peer>>, u64)>;
 
     /// Shows the part rows of one role in the order of `seq` and owner, until `visit` returns false.
     fn scan(&mut self, name: &Name, role: Role, visit: &mut dyn FnMut(PartRow<Self::Peer>) -> bool) -> Result<()>;
@@ -77,7 +77,8 @@ impl<P> Default for Loaded<P> {
 
 /// Reads what a request needs of a name.
 pub(crate) fn load<T: RowTable>(table: &mut T, name: &Name, request: RequestRef<'_>, at: Instant) -> Result<Entry<T::Peer>> {
-    let Some(row) = table.head(name)? else { return Ok(Entry::default()) };
+    let (row, floor) = table.head(name)?;
+    let Some(row) = row else { return Ok(Entry { floor, ..Entry::default() }) };
     let (mut parts, mut unread) = (Vec::new(), row.roles);
     if !row.roles.is_empty() {
         for want in Head::wants(row.head.as_ref(), request) {
@@ -95,6 +96,7 @@ pub(crate) fn load<T: RowTable>(table: &mut T, name: &Name, request: RequestRef<
     Ok(Entry {
         record: Record::from_rows(row.head, &model_parts, unread),
         last_token: row.last_token,
+        floor,
         peers,
         loaded: Loaded { head: Some(row), parts, unread },
     })
@@ -132,7 +134,7 @@ fn read<T: RowTable>(table: &mut T, name: &Name, want: &Want, at: Instant, parts
 
 /// Writes the rows of an entry that differ from those that were read.
 pub(crate) fn save<T: RowTable>(table: &mut T, name: &Name, entry: Entry<T::Peer>) -> Result<()> {
-    let Entry { record, last_token, peers, loaded } = entry;
+    let Entry { record, last_token, peers, loaded, .. } = entry;
     let Loaded { head: before, parts: old, unread } = loaded;
     let mut roles = unread;
     let mut old = old.into_iter().peekable();

@@ -110,10 +110,13 @@ impl State {
     }
 
     pub(super) fn list(&mut self, listing: &Listing, at: Instant) -> Result<Page> {
-        let after = listing.after.as_deref().unwrap_or_default();
-        let mut names: Vec<Name> = self.records.keys().filter(|name| name.as_str() > after).cloned().collect();
-        names.sort_unstable();
-        listing::page(listing, names.into_iter().map(Ok), |name| self.inspect(name, at))
+        let names = |state: &mut Self, after: &str, from: &str| {
+            let known = state.records.keys().filter(|name| name.as_str() > after && name.as_str() >= from);
+            let mut names: Vec<Name> = known.cloned().collect();
+            names.sort_unstable();
+            Ok(names)
+        };
+        listing::page(self, listing, names, |state, name| state.inspect(name, at))
     }
 
     pub(super) fn announce(&mut self, card: ClientCard, now: Instant, until: Instant) {
