@@ -176,7 +176,7 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
         let then = request.then.as_ref().map(|then| then.owner);
         let asked = RequestRef::Release(request);
         let (released, woke) = self.step(&request.name, asked, then, |record, now| record.release(request, now))?;
-        Ok(Released { woke, ..released })
+        Ok(Released { woke: Some(woke), ..released })
     }
 
     pub(crate) fn renew(&mut self, request: &Renew) -> Result<Renewed> {

@@ -64,7 +64,8 @@ impl Listeners {
     /// As [`register`](Self::register), for as long as the subscription lives.
     pub(crate) fn subscribe(self: &Arc<Self>, name: &Name, owner: Option<WireOwner>) -> Subscription {
         let (notifier, registration) = self.register(name, owner);
-        Subscription::new(&notifier, registration)
+        let subscription = Subscription::new(&notifier, registration);
+        if owner.is_some() { subscription.only_for_owner() } else { subscription }
     }
 
     /// Notifies those whom a step of the model may have made grantable; returns how many.

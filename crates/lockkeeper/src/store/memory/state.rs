@@ -150,7 +150,7 @@ impl State {
 
     fn has(&mut self, name: &Name, owner: WireOwner, at: Instant) -> Result<bool> {
         let look = Renew { name: name.clone(), claim: Claim::Mutex, owner, lease: None };
-        Ok(self.renew(&look, at)? == Renewed::Kept)
+        Ok(self.renew(&look, at)?.is_kept())
     }
 
     pub(super) fn keep_vote(&mut self, request: &Renew, at: Instant, max_lease: Duration) -> Result<Renewed> {
@@ -168,7 +168,7 @@ impl State {
             place: None,
             floor: 0,
         };
-        Ok(if let Attempt::Granted(_) = self.acquire(&again, at)? { Renewed::Kept } else { Renewed::Gone })
+        Ok(if let Attempt::Granted(_) = self.acquire(&again, at)? { Renewed::kept(request.lease) } else { Renewed::Gone })
     }
 
     pub(super) fn standing(&self, at: Instant, max_lease: Duration) -> Standing {

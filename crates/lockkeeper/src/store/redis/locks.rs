@@ -28,9 +28,9 @@ impl RedisStore {
         let want = Want::Acquire { lease: request.lease, not_after: request.not_after };
         let batched = request.claim == Claim::Mutex && request.floor == 0 && !self.tokens_per_name();
         let attempt = match self.route(batched, &request.name, request.owner, want).await? {
-            Route::Batched([0, left]) => attempt(&[0, left, -1], &request.name, wanted),
+            Route::Batched([0, left]) => attempt(&[0, left, -1], request),
             Route::Batched([-1, _]) => Ok(Attempt::Late),
-            Route::Batched(numbers) => attempt(&numbers, &request.name, wanted),
+            Route::Batched(numbers) => attempt(&numbers, request),
             Route::Single(_slot) => {
                 let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| self.asking(request, site));
                 let sent = Request::script(script, &keys, &arguments).durable(self.transport.config().durability);
@@ -39,7 +39,7 @@ impl RedisStore {
                     Ok(answer) => (answer, None),
                     Err(failed) => failed.doubtful()?,
                 };
-                let attempt = attempt(&parsed::<Vec<i64>>(answer)?, &request.name, wanted);
+                let attempt = attempt(&parsed::<Vec<i64>>(answer)?, request);
                 match (attempt, doubt) {
                     (Ok(Attempt::Granted(_)), Some(doubt)) => Err(doubt),
                     (attempt, _) => attempt,
@@ -91,7 +91,7 @@ impl RedisStore {
     }
 
     pub(super) async fn give_back(&self, request: &Release) -> Result<Released> {
-        let Release { name, claim, owner, then } = request;
+        let Release { name, claim, owner, then, .. } = request;
         let batched = *claim == Claim::Mutex && then.is_none();
         let _slot = match self.route(batched, name, *owner, Want::Release).await? {
             Route::Batched([held, woke]) => return Ok(released(held, woke)),
@@ -137,11 +137,11 @@ impl RedisStore {
         let next = match (then, &numbers[..]) {
             // The release counts wherever it is. What the successor got does not, until it asks for it itself.
             _ if doubt.is_some() => None,
-            (Some(then), [_, next @ ..]) => Some(attempt(next, &then.name, Kind::Mutex)?),
+            (Some(then), [_, next @ ..]) => Some(attempt(next, then)?),
             (None, &[held, woke]) => return Ok(released(held, woke)),
             _ => None,
         };
-        Ok(Released { held: numbers.first() == Some(&1), next, woke: 0 })
+        Ok(Released { held: numbers.first() == Some(&1), next, woke: Some(0) })
     }
 
     pub(super) async fn keep(&self, requests: &[Renew]) -> Result<Vec<Result<Renewed>>> {
@@ -196,19 +196,20 @@ impl RedisStore {
             answer => answer.map_err(Failed::into_error)?,
         };
         let answers: Vec<Value> = parsed(answer)?;
-        Ok(answers.into_iter().map(renewed).collect())
+        let leases = part.iter().map(|&at| requests[at].lease);
+        Ok(answers.into_iter().zip(leases).map(|(answer, lease)| renewed(answer, lease)).collect())
     }
 }
 
 /// What a releasing script says.
 fn released(held: i64, woke: i64) -> Released {
-    Released { held: held == 1, next: None, woke: u32::try_from(woke).unwrap_or(0) }
+    Released { held: held == 1, next: None, woke: Some(u32::try_from(woke).unwrap_or(0)) }
 }
 
 /// What a renewing script says of one hold.
-pub(super) fn renewed(answer: Value) -> Result<Renewed> {
+pub(super) fn renewed(answer: Value, lease: Option<Duration>) -> Result<Renewed> {
     match answer {
-        Value::Int(1) => Ok(Renewed::Kept),
+        Value::Int(1) => Ok(Renewed::kept(lease)),
         Value::Int(_) => Ok(Renewed::Gone),
         // Something else lies there now: what was held is gone.
         Value::BulkString(error) if String::from_utf8_lossy(&error).contains("WRONGTYPE") => Ok(Renewed::Gone),
@@ -218,15 +219,16 @@ pub(super) fn renewed(answer: Value) -> Result<Renewed> {
 }
 
 /// What an acquiring script says.
-pub(super) fn attempt(numbers: &[i64], name: &Name, wanted: Kind) -> Result<Attempt> {
+pub(super) fn attempt(numbers: &[i64], request: &Acquire) -> Result<Attempt> {
     let known = |number: i64| u64::try_from(number).ok();
     match *numbers {
-        [1, token] => Ok(Attempt::Granted(Grant { token: known(token).filter(|token| *token > 0) })),
+        [1, token] => Ok(Attempt::Granted(Grant { token: known(token).filter(|token| *token > 0), good_for: request.lease })),
         [0, left, ahead] => {
-            Ok(Attempt::Busy(Busy { retry_in: known(left).map(Duration::from_millis), ahead: u32::try_from(ahead).ok() }))
+            let (retry_in, ahead) = (known(left).map(Duration::from_millis), u32::try_from(ahead).ok());
+            Ok(Attempt::Busy(Busy { retry_in, ahead, placed: request.claim.queues() && request.place.is_some() }))
         }
         [-1] => Ok(Attempt::Late),
-        _ => Err(refusal(numbers, name, wanted)),
+        _ => Err(refusal(numbers, &request.name, request.claim.kind())),
     }
 }
 

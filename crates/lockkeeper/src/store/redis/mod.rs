@@ -37,7 +37,7 @@ use redis::{FromRedisValue, Value};
 
 use crate::backend::{
     Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Finding, Forced, Kind, Listing,
-    Liveness, Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -146,23 +146,16 @@ fn parsed<T: FromRedisValue>(answer: Value) -> Result<T> {
 
 impl Backend for RedisStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            store: "redis",
-            mutex: true,
-            fair: true,
-            rwlock: true,
-            semaphore: true,
-            counting_semaphore: true,
-            latch: true,
-            fencing: true,
-            hand_over: true,
-            acquire_all: true,
-            any_name: !self.transport.is_cluster(),
-            push: true,
-            liveness: Liveness::Lease,
-            min_lease: Duration::from_millis(100),
-            max_lease: Duration::from_secs(365 * 24 * 3600),
-        }
+        Capabilities::new("redis")
+            .with_kinds(&[Kind::Mutex, Kind::RwLock, Kind::Semaphore, Kind::CountingSemaphore, Kind::Latch])
+            .with_fair()
+            .with_fencing()
+            .with_hand_over()
+            .with_acquire_all()
+            .with_any_name(!self.transport.is_cluster())
+            .with_push(true)
+            .with_refuses_late()
+            .with_leases(Duration::from_millis(100), Duration::from_secs(365 * 24 * 3600))
     }
 
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
@@ -207,9 +200,10 @@ impl Backend for RedisStore {
         Box::pin(async move {
             self.admit(&watch.name, watch.kind)?;
             let notifier = Notifier::default();
-            let channel = names::channel(&watch.name, watch.kind, watch.owner);
+            let channel = names::channel(&watch.name, watch.kind, watch.own_place());
             let listening = self.transport.listen(channel, notifier.clone()).await?;
-            Ok(Subscription::new(&notifier, listening))
+            let subscription = Subscription::new(&notifier, listening);
+            Ok(if watch.own_place().is_some() { subscription.only_for_owner() } else { subscription })
         })
     }
 

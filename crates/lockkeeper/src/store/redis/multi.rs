@@ -47,14 +47,17 @@ impl RedisStore {
                 if let Some(doubt) = doubt {
                     return Err(doubt);
                 }
-                let grant = |token: &i64| Grant { token: u64::try_from(*token).ok().filter(|token| *token > 0) };
-                Ok(AttemptAll::Granted(tokens.iter().map(grant).collect()))
+                let grant = |(token, request): (&i64, &Acquire)| Grant {
+                    token: u64::try_from(*token).ok().filter(|token| *token > 0),
+                    good_for: request.lease,
+                };
+                Ok(AttemptAll::Granted(tokens.iter().zip(requests).map(grant).collect()))
             }
             [which, answer @ ..] if *which > 0 => {
                 let index = *which as usize - 1;
                 let unknown = || error::unexpected(&redis::Value::Int(*which));
                 let request = requests.get(index).ok_or_else(unknown)?;
-                match attempt(answer, &request.name, request.claim.kind())? {
+                match attempt(answer, request)? {
                     Attempt::Busy(busy) => Ok(AttemptAll::Busy { index, busy }),
                     Attempt::Late => {
                         self.transport.late(request.name.as_str(), request.not_after);

@@ -9,7 +9,7 @@ use redis::Value;
 use super::locks::{attempt, renewed, text};
 use super::request::{Failed, Request, Site};
 use super::{RedisStore, millis, parsed, script};
-use crate::backend::{Acquire, Attempt, Kind, Renew, Renewed, Reply, Standing, Vote, Voter};
+use crate::backend::{Acquire, Attempt, Renew, Renewed, Reply, Standing, Vote, Voter};
 use crate::error::Result;
 
 impl RedisStore {
@@ -26,7 +26,7 @@ impl RedisStore {
         if let [-6, left] = numbers[..] {
             return Ok(Vote::Quarantined(Duration::from_millis(u64::try_from(left).unwrap_or_default())));
         }
-        let attempt = attempt(&numbers, &request.name, Kind::Mutex)?;
+        let attempt = attempt(&numbers, request)?;
         if attempt == Attempt::Late {
             self.transport.late(keys[0], request.not_after);
         }
@@ -46,7 +46,7 @@ impl RedisStore {
         let key = keys.first().copied().unwrap_or_default();
         let answer = self.grants.transport.send(key, &sent.knowing_run()).await.map_err(Failed::into_error)?;
         let answers: Vec<Value> = parsed(answer)?;
-        Ok(answers.into_iter().map(renewed).collect())
+        Ok(answers.into_iter().zip(requests).map(|(answer, request)| renewed(answer, request.lease)).collect())
     }
 
     async fn stands(&self, max_lease: Duration, what: &str) -> Result<Standing> {

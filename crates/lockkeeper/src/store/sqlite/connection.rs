@@ -51,7 +51,7 @@ pub(super) struct Database {
 const LONG_WAL: usize = 1_000;
 
 /// So many free pages are given back to the file system, at a checkpoint; half of them stay for reuse.
-const FREE_PAGES: u64 = 512;
+const FREE_PAGES: u32 = 512;
 
 /// Which stores to wake after the commit.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ impl Database {
     }
 
     /// The connection to the file that lies at the path now.
-    fn connection(&mut self) -> Result<&Connection> {
+    fn connection(&mut self) -> Result<&mut Connection> {
         let Shared { files, boot, .. } = &*self.shared;
         let there = files.identity().ok();
         self.open.take_if(|(_, file)| Some(*file) != there);
@@ -132,11 +132,7 @@ impl Database {
         Ok(answer)
     }
 
-    fn commit<T>(
-        &mut self,
-        writes: bool,
-        work: impl FnOnce(&mut Transaction<'_>) -> Result<T>,
-    ) -> Result<(T, Vec<Recipients>)> {
+    fn commit<T>(&mut self, writes: bool, work: impl FnOnce(&mut Transaction<'_>) -> Result<T>) -> Result<(T, Vec<Recipients>)> {
         let shared = Arc::clone(&self.shared);
         // Only to begin: afterwards no other writer can be in the way.
         let without_waiting = std::mem::take(&mut self.without_waiting);
@@ -145,16 +141,17 @@ impl Database {
             if without_waiting {
                 connection.busy_handler(Some(wait_briefly)).map_err(told)?;
             }
-            let begun = OpenTransaction::begin(connection, writes);
+            let begun = OpenTransaction::run(connection, begin(writes));
             if without_waiting {
                 connection.busy_handler(Some(wait_for_writer)).map_err(told)?;
             }
-            let open = begun.map_err(told)?;
+            begun.map_err(told)?;
+            let connection = &*connection;
+            let open = OpenTransaction(connection);
             // Read when nobody else can take a step: the steps of all processes are in the order of this clock.
             let (at, micros) = (shared.runtime.now(), shared.runtime.wall_micros());
             let (versions, recipients) = Default::default();
-            let mut transaction =
-                Transaction { connection, shared: &shared, at, micros, removed_token: 0, versions, recipients };
+            let mut transaction = Transaction { connection, shared: &shared, at, micros, removed_token: 0, versions, recipients };
             let answer = work(&mut transaction)?;
             if transaction.removed_token > 0 {
                 let token = rows::storable(transaction.removed_token)?;
@@ -223,7 +220,7 @@ pub(super) struct OpenTransaction<'a>(&'a Connection);
 
 impl<'a> OpenTransaction<'a> {
     pub(super) fn begin(connection: &'a Connection, writes: bool) -> rusqlite::Result<Self> {
-        Self::run(connection, if writes { "BEGIN IMMEDIATE" } else { "BEGIN" })?;
+        Self::run(connection, begin(writes))?;
         Ok(Self(connection))
     }
 
@@ -234,6 +231,10 @@ impl<'a> OpenTransaction<'a> {
     fn run(connection: &Connection, statement: &str) -> rusqlite::Result<()> {
         connection.prepare_cached(statement)?.execute([]).map(drop)
     }
+}
+
+const fn begin(writes: bool) -> &'static str {
+    if writes { "BEGIN IMMEDIATE" } else { "BEGIN" }
 }
 
 impl Drop for OpenTransaction<'_> {
@@ -308,7 +309,7 @@ impl Transaction<'_> {
 fn open(file: &Path, wal_pages: Arc<AtomicUsize>) -> rusqlite::Result<Connection> {
     // Never creates a file: `Files::make` does, so that it is complete when it gets its name.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(file, flags)?;
+    let mut connection = Connection::open_with_flags(file, flags)?;
     connection.busy_handler(Some(wait_for_writer))?;
     // Short-lived processes do not each write the log back.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -324,7 +325,7 @@ fn open(file: &Path, wal_pages: Arc<AtomicUsize>) -> rusqlite::Result<Connection
 }
 
 fn give_back_pages(connection: &Connection) -> rusqlite::Result<()> {
-    let free: u64 = connection.query_row("PRAGMA freelist_count", [], |row| row.get(0))?;
+    let free: u32 = connection.query_row("PRAGMA freelist_count", [], |row| row.get(0))?;
     if free < FREE_PAGES {
         return Ok(());
     }

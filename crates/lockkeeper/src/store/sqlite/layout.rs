@@ -6,10 +6,10 @@ use rusqlite::{Connection, params};
 use serde::Deserialize;
 
 use super::connection::OpenTransaction;
+use super::error;
 use super::files::Files;
 use super::liveness;
 use super::rows::{self, HeadBody};
-use super::error;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Record, Role, Roles};
 use crate::runtime::{Boot, Instant};
@@ -141,7 +141,7 @@ pub(super) fn adopt(connection: &Connection, boot: &Boot, files: &Files) -> Resu
     let moved = !machine.is_empty() && !boot.machine.is_empty() && machine != boot.machine;
     let in_use = |name: &str| -> rusqlite::Result<bool> {
         let sql = "SELECT count(*) FROM part WHERE name = ?1 AND role <> ?2";
-        connection.query_row(sql, params![name, Role::Seen.number()], |row| Ok(row.get::<_, u64>(0)? > 0))
+        connection.query_row(sql, params![name, Role::Seen.number()], |row| Ok(row.get::<_, u32>(0)? > 0))
     };
     let mut last_token = 0;
     for (name, body) in rows::all(connection, "SELECT name, body FROM head").map_err(told)? {

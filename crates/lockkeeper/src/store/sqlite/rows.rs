@@ -87,7 +87,8 @@ impl RowTable for Transaction<'_> {
         };
         let (token, boot, version, body) = read().map_err(|cause| self.told(cause))?;
         if boot != self.shared.boot.boot {
-            let message = format!("{} is used by another machine at the same time; a sqlite store is for one", self.file().display());
+            let message =
+                format!("{} is used by another machine at the same time; a sqlite store is for one", self.file().display());
             return Err(Error::new(ErrorKind::Config, message));
         }
         let floor = token.max(self.removed_token);
@@ -99,7 +100,7 @@ impl RowTable for Transaction<'_> {
 
     fn scan(&mut self, name: &Name, role: Role, visit: &mut dyn FnMut(PartRow<PeerId>) -> bool) -> Result<()> {
         let sql = "SELECT seq, owner, peer, expires, detail FROM part WHERE name = ?1 AND role = ?2 ORDER BY seq, owner";
-        let scanned = || -> rusqlite::Result<()> {
+        let mut scanned = || -> rusqlite::Result<()> {
             let mut statement = self.connection.prepare_cached(sql)?;
             let mut rows = statement.query(params![name.as_str(), role.number()])?;
             while let Some(row) = rows.next()? {

@@ -131,7 +131,10 @@ impl Worker {
     }
 
     /// Has the thread do `work`, and waits for its answer.
-    pub(super) fn run_on_thread<T: Send + 'static>(&self, work: impl FnOnce(&mut Database) -> Result<T> + Send + 'static) -> Reply<'_, T> {
+    pub(super) fn run_on_thread<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
+    ) -> Reply<'_, T> {
         Box::pin(async move {
             let (answer, answered) = oneshot::channel();
             self.spawn(move |database| {
@@ -141,9 +144,9 @@ impl Worker {
                     database.checkpoint();
                 }
             })?;
-            answered
-                .await
-                .unwrap_or_else(|_| Err(Error::new(ErrorKind::Indeterminate, "the sqlite worker thread ended before it answered")))
+            answered.await.unwrap_or_else(|_| {
+                Err(Error::new(ErrorKind::Indeterminate, "the sqlite worker thread ended before it answered"))
+            })
         })
     }
 }
