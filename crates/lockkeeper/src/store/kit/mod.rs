@@ -8,4 +8,6 @@ pub(crate) mod engine;
 pub(crate) mod listeners;
 pub(crate) mod listing;
 pub(crate) mod rows;
+#[cfg(test)]
+mod rows_test;
 pub(crate) mod tokens;

@@ -118,7 +118,7 @@ fn read<T: RowTable>(table: &mut T, name: &Name, want: &Want, at: Instant, parts
             if let Some(found) = sought.iter().position(|owner| *owner == row.part.owner) {
                 sought.swap_remove(found);
             } else if row.part.expires > at {
-                first -= 1;
+                first = first.saturating_sub(1);
             }
             parts.push(row);
             true
