@@ -93,11 +93,14 @@ const fn of_error(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::Timeout => Code::NotAcquired,
         ErrorKind::Lost => Code::Lost,
-        ErrorKind::Unavailable | ErrorKind::Indeterminate | ErrorKind::Denied | ErrorKind::Unreplicated => Code::Unavailable,
+        ErrorKind::Unavailable
+        | ErrorKind::Indeterminate
+        | ErrorKind::Denied
+        | ErrorKind::Unsupported
+        | ErrorKind::Unreplicated => Code::Unavailable,
         ErrorKind::InvalidName
         | ErrorKind::InvalidArgument
         | ErrorKind::Config
-        | ErrorKind::Unsupported
         | ErrorKind::WrongKind
         | ErrorKind::ForeignKey
         | ErrorKind::Deadlock => Code::Usage,

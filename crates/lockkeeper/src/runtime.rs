@@ -228,11 +228,11 @@ pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static)
 }
 
 /// An executor, to tell it from others.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) type Executor = tokio::runtime::Id;
 
 /// The executor that this runs on.
-#[cfg(feature = "sqlite")]
+#[cfg(any(feature = "redis", feature = "sqlite"))]
 pub(crate) fn executor() -> Option<Executor> {
     tokio::runtime::Handle::try_current().ok().map(|executor| executor.id())
 }

@@ -67,6 +67,7 @@ impl Builder {
     /// Safe: nothing is left behind.
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client> {
         let target = url::parse(url.as_ref())?;
+        target.fits(self.settings.command_timeout)?;
         let shown = target.to_string();
         let backend = target.open(&self.runtime).await?;
         self.over(backend, &shown)

@@ -120,6 +120,16 @@ fn shown(url: &str) -> String {
 }
 
 impl Target {
+    /// Refuses a URL that asks for more than the command timeout allows.
+    pub(super) fn fits(&self, command_timeout: Duration) -> Result<()> {
+        match self {
+            #[cfg(feature = "redis")]
+            Self::Redis(config) => config.fits(command_timeout),
+            Self::RedLock { members, .. } => members.iter().try_for_each(|member| member.fits(command_timeout)),
+            _ => Ok(()),
+        }
+    }
+
     /// Opens the store.
     pub(super) async fn open(self, runtime: &Runtime) -> Result<Arc<dyn Backend>> {
         Ok(match self {

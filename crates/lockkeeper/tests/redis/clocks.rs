@@ -68,7 +68,8 @@ async fn a_server_clock_set_back_lengthens_no_validity_and_tokens_still_grow() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_clock_set_back_is_noticed_on_a_connection_in_use() {
     let Some((site, clock)) = under_a_clock("server clock noticed").await else { return };
-    let (client, mut eyes) = (site.client(Client::builder().command_timeout(ms(600))).await, site.eyes());
+    // A short lease: the keeper is busy soon.
+    let (client, mut eyes) = (site.client(Client::builder().lease(ms(3_000)).command_timeout(ms(600))).await, site.eyes());
     // Somebody holds something: both connections are made.
     let _held = client.mutex("held").lock().await.unwrap();
     until("the keeper is connected", || !eyes.keys::<_, Vec<String>>("lockkeeper:client:*").unwrap().is_empty()).await;
@@ -84,6 +85,63 @@ async fn a_server_clock_set_back_is_noticed_on_a_connection_in_use() {
     let waited = client.mutex("m").lock().lease(Duration::from_secs(60)).wait(ms(100)).await;
     assert!(waited.is_err() && site.proxy.met());
     // Given up, given back, and given back once more.
+    sleep(ms(1_200)).await;
+    let before = scripts_run(&mut eyes);
+    site.proxy.let_go();
+    until("the late request has arrived", || scripts_run(&mut eyes) > before).await;
+    assert!(!eyes.exists::<_, bool>("m").unwrap(), "a request that its sender gave up holds the lock");
+}
+
+/// A counting request that the server refuses as late was not carried out: it is sent again once the server's clock is known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_clock_set_forward_does_not_refuse_counting_requests() {
+    let Some((site, clock)) = under_a_clock("counting under a clock set forward").await else { return };
+    let client = site.client(Client::builder()).await;
+    let latch = client.latch("l");
+    latch.try_set(3).await.unwrap();
+    client.counting_semaphore("c").release(5).await.unwrap();
+    clock.set(60);
+    let began = Instant::now();
+    assert_eq!(latch.count_down().await.expect("not late"), 2);
+    client.counting_semaphore("c").acquire(1).await.expect("not late");
+    client.mutex("m").lock().await.expect("not late").release().await.unwrap();
+    assert!(began.elapsed() < ms(1_000), "after {:?}", began.elapsed());
+    assert_eq!((site.eyes().get::<_, i64>("l").unwrap(), site.eyes().get::<_, i64>("c").unwrap()), (2, 4), "each counted once");
+}
+
+/// Grants that must reach replicas have a connection of their own; a late request costs neither that one nor the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_late_request_with_replicas_drops_no_connection() {
+    let Some((site, clock)) = under_a_clock("late with replicas").await else { return };
+    let _replica = Server::start_with(Flavour::Redis, &["--replicaof", "127.0.0.1", &site.server.port.to_string()]);
+    until("the replica is there", || {
+        redis::cmd("INFO").arg("replication").query::<String>(&mut site.eyes()).unwrap().contains("state=online")
+    })
+    .await;
+    let client = site.client_at(Client::builder().lease(ms(3_000)), &format!("{}?replicas=1", site.url())).await;
+    let _held = client.mutex("held").lock().await.unwrap();
+    until("the keeper is connected", || !site.eyes().keys::<_, Vec<String>>("lockkeeper:client:*").unwrap().is_empty()).await;
+    let connections = site.proxy.connections();
+    clock.set(60);
+    let began = Instant::now();
+    client.mutex("m").lock().await.unwrap().release().await.unwrap();
+    assert!(began.elapsed() < ms(1_500), "after {:?}", began.elapsed());
+    assert_eq!(site.proxy.connections(), connections, "a connection was dropped");
+}
+
+/// What is known of the server's clock is measured before it is used when it is old: nothing ran that could have noticed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_clock_offset_is_measured_before_it_is_used() {
+    let Some((site, clock)) = under_a_clock("old offset").await else { return };
+    let (client, mut eyes) = (site.client(Client::builder().command_timeout(ms(600))).await, site.eyes());
+    let connections = site.proxy.connections();
+    clock.set(-90);
+    sleep(Duration::from_secs(31)).await;
+    site.proxy.next("EVALSHA", Fault::Hold);
+    let waited = client.mutex("m").lock().lease(Duration::from_secs(60)).wait(ms(100)).await;
+    assert!(waited.is_err() && site.proxy.met());
+    assert_eq!(site.proxy.connections(), connections, "a new connection would have asked anyway: nothing was tested");
+    // Given up, released, and released once more.
     sleep(ms(1_200)).await;
     let before = scripts_run(&mut eyes);
     site.proxy.let_go();

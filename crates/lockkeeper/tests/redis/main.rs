@@ -4,6 +4,7 @@
 mod blocking;
 mod clock;
 mod clocks;
+mod connections;
 mod controls;
 mod cost;
 mod faults;
@@ -14,11 +15,13 @@ mod layout;
 mod model;
 mod multi;
 mod network;
+mod odd_servers;
 mod outage;
 mod process;
 mod redlock;
 mod site;
 mod standing;
+mod subscriptions;
 mod together;
 mod wire;
 

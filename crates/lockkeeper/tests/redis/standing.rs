@@ -89,6 +89,15 @@ async fn each_missing_right_is_named() {
     let rule = page.lines().find(|line| line.starts_with("ACL SETUSER worker ")).unwrap();
     tell(&mut eyes, "ACL SETUSER worker reset");
     tell(&mut eyes, &rule.replace("PASSWORD", "secret"));
+    for forbidden in ["FLUSHALL", "FLUSHDB", "KEYS *", "SCRIPT KILL", "SCRIPT FLUSH", "CONFIG GET *", "SWAPDB 0 1"] {
+        let mut words = forbidden.split(' ');
+        let command = redis::cmd(words.next().unwrap()).arg(words.collect::<Vec<_>>()).to_owned();
+        let answer = command.exec(&mut plain_connection(&url));
+        assert_eq!(answer.unwrap_err().code(), Some("NOPERM"), "the rule allows {forbidden}");
+    }
+    // Waiting for replicas needs a right of its own.
+    let error = Client::connect(format!("{url}?replicas=1")).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Denied && error.to_string().contains("+wait"), "{error}");
     let client = Client::connect(&url).await.unwrap().with_prefix("app:");
     client.mutex("m").lock().await.unwrap().release().await.unwrap();
     let holder = client.fair_mutex("f").lock().await.unwrap();
@@ -353,6 +362,8 @@ async fn noauth_and_wrongpass_are_typed_and_told_at_once() {
         let error = Client::connect(&wrong).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         assert!(!format!("{error} {error:?}").contains("hunter"), "{error:?}");
+        let remedy = if wrong.contains('@') { "user name or password" } else { ":PASSWORD@" };
+        assert!(error.to_string().contains(remedy), "{error}");
     }
     redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("").exec(&mut eyes).unwrap();
     let began = Instant::now();
@@ -360,4 +371,17 @@ async fn noauth_and_wrongpass_are_typed_and_told_at_once() {
         assert!(began.elapsed() < ms(5_000), "not let in again");
         tokio::time::sleep(ms(20)).await;
     }
+}
+
+/// Replicas that are waited for longer than a request may take: no grant could be told from a lost one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_for_replicas_longer_than_the_command_timeout_is_refused() {
+    let builder = || Client::builder().command_timeout(ms(400));
+    for option in ["replicas=1", "aof=required", "replicas=1&durable_within=400ms"] {
+        let error = builder().connect(format!("redis://127.0.0.1:1?{option}")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{option}: {error}");
+        assert!(error.to_string().contains("durable_within"), "{error}");
+    }
+    let error = builder().connect("redis://127.0.0.1:1?replicas=1&durable_within=100ms").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }

@@ -12,6 +12,7 @@ mod scoped;
 mod sentinels;
 mod slots;
 mod storms;
+mod subscriptions;
 mod tls;
 
 use lockkeeper_testkit::server;

@@ -191,3 +191,43 @@ async fn without_the_proofs_nobody_gets_in_and_no_secret_is_told() {
         assert!(!format!("{error} {error:?}").contains("cret"), "{why}: {error:?}");
     }
 }
+
+/// What is wrong with a certificate is told, with what to do about it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_that_is_refused_is_told_with_its_cause() {
+    if skipped("TLS certificates") {
+        return;
+    }
+    let proofs = Proofs::make();
+    let folder = proofs.0.clone();
+    let openssl = |words: &[&str]| {
+        let done = Command::new("openssl").args(words).current_dir(&folder).output().unwrap();
+        assert!(done.status.success(), "openssl {words:?}: {}", String::from_utf8_lossy(&done.stderr));
+    };
+    std::fs::write(folder.join("elsewhere"), "subjectAltName=DNS:elsewhere.example\n").unwrap();
+    let sign = |days: &str, names: &str, out: &str| {
+        let words = ["x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial"];
+        openssl(&[&words[..], &["-days", days, "-extfile", names, "-out", out]].concat());
+    };
+    sign("-1", "names", "expired.pem");
+    sign("2", "elsewhere", "elsewhere.pem");
+    let own = ["req", "-x509", "-key", "server.key", "-subj", "/CN=me", "-days", "2", "-addext", "subjectAltName=IP:127.0.0.1"];
+    openssl(&[&own[..], &["-out", "own.pem"]].concat());
+    for (certificate, authority, words) in [
+        ("server.pem", Some("other.pem"), "not issued by the authority in ca="),
+        ("server.pem", None, "?ca=FILE"),
+        ("expired.pem", Some("ca.pem"), "has expired"),
+        ("elsewhere.pem", Some("ca.pem"), "is for another name"),
+        ("own.pem", Some("own.pem"), "self-signed"),
+    ] {
+        let (port, at) = (free_port(), |name: &str| proofs.at(name));
+        let (listen, key) = (port.to_string(), at("server.key"));
+        let (ca, shown) = (at("ca.pem"), at(certificate));
+        let options = ["--tls-port", &listen, "--tls-ca-cert-file", &ca, "--tls-cert-file", &shown, "--tls-key-file", &key];
+        let _server = Server::start_with(Flavour::Redis, &[&options[..], &["--tls-auth-clients", "no"]].concat());
+        let trusted = authority.map(|name| format!("?ca={}", at(name))).unwrap_or_default();
+        let error = Client::connect(format!("rediss://127.0.0.1:{port}{trusted}")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{certificate}: {error:?}");
+        assert!(error.to_string().contains(words), "{certificate}: {error:?}");
+    }
+}

@@ -1,10 +1,15 @@
-//! Requests for mutexes travel together where they would otherwise queue: one call takes and gives back up to 64 of them, each for itself.
+//! Requests for mutexes travel in batches where they would otherwise queue: one script call acquires and releases up to 64 mutexes, each for
+//! itself.
 //!
-//! One request at a time goes out alone and at once. While it is under way others gather, for one turn of the executor: those whose
+//! One request at a time goes out by itself and at once. While it is under way others collect, for one turn of the executor: those whose
 //! answers came together ask together again. So a busy server is asked less often for the same work, an idle one answers as fast as
-//! ever, and nobody waits for another's round trip.
+//! ever, and no request waits for another's round trip.
+//!
+//! A batch has members of one executor only, and a task of that executor sends it. So no member depends on an executor that has stopped or
+//! does not run, and a caller that goes away leaves the others their answers.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
@@ -18,26 +23,28 @@ use crate::backend::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
-use crate::runtime::{self, Instant};
+use crate::runtime::{self, Executor, Instant};
 
-/// At most so many in one call: more would keep the server from others for too long.
+/// The most members of a batch: more would keep the server from others for too long.
 const MOST: usize = 64;
 
-/// So many calls may be under way: enough that one waits only where the server cannot keep up.
+/// So many batches may be under way: enough that one waits only where the server cannot keep up.
 const UNDER_WAY: usize = 16;
 
-/// As many where each call has the server wait for others before anything behind it is answered: more would only queue, and carry less
-/// each.
+/// As many where the server waits for replicas after each batch before it answers anything behind it: more would only queue, and be smaller.
 const UNDER_WAY_DURABLE: usize = 2;
 
-/// The longest that a call waits for another to be answered.
+/// The longest that a batch waits for another to be answered.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// The script's word for one that has to be asked for by itself.
-const ALONE: i64 = -9;
+/// The script's code for a member that has to be sent by itself.
+const SINGLE: i64 = -9;
 
-/// The script's word for one that was granted.
+/// The script's code for a member that was granted.
 const GRANTED: i64 = 1;
+
+/// The script's code for a member that came too late.
+const LATE: i64 = -1;
 
 /// What is wanted of one mutex.
 pub(super) struct Step {
@@ -56,102 +63,84 @@ pub(super) enum Want {
 pub(super) enum Route<'a> {
     /// By itself; it is under way until the permit is dropped.
     Single(Option<SemaphorePermit<'a>>),
-    /// It went with others, and this is what the script says of it.
+    /// It went in a batch, and this is what the script says of it.
     Batched([i64; 2]),
 }
 
 pub(super) struct Batcher {
-    alone: Semaphore,
-    calls: Semaphore,
+    single: Semaphore,
+    batches: Semaphore,
     /// Where grants must be before they count.
     durable: Durability,
-    /// The call that can still be joined.
-    open: Mutex<Option<Arc<Batch>>>,
+    /// The batches that can still be joined: at most one per executor.
+    open: Mutex<Vec<(Executor, Arc<Batch>)>>,
 }
 
-/// What the script says of one step; `None`: ask for it by itself.
+/// What the script says of one step; `None`: send it by itself.
 type Answer = Result<Option<[i64; 2]>>;
+
+type Members = Vec<(Step, oneshot::Sender<Answer>)>;
 
 #[derive(Default)]
 struct Batch {
-    steps: Mutex<Vec<(Step, oneshot::Sender<Answer>)>>,
+    members: Mutex<Members>,
     full: Notify,
 }
 
 impl Batcher {
     pub(super) fn new(durable: Durability) -> Arc<Self> {
         let under_way = if durable == Durability::Master { UNDER_WAY } else { UNDER_WAY_DURABLE };
-        Arc::new(Self { alone: Semaphore::new(1), calls: Semaphore::new(under_way), durable, open: Mutex::default() })
+        Arc::new(Self { single: Semaphore::new(1), batches: Semaphore::new(under_way), durable, open: Mutex::default() })
     }
 
-    /// Finds a way for a step; waits for its answer if that is together with others.
+    /// Finds a route for a step; waits for its answer if that is a batch.
     pub(super) async fn route(self: &Arc<Self>, transport: &Arc<Transport>, step: Step) -> Result<Route<'_>> {
-        if let Ok(slot) = self.alone.try_acquire() {
+        if let Ok(slot) = self.single.try_acquire() {
             return Ok(Route::Single(Some(slot)));
         }
-        // The call is a task of its own: a caller that goes away leaves the others their answers. If its executor goes away, so does
-        // every answer, and each asks by itself.
-        match self.join(transport, step).await {
+        let Some(executor) = runtime::executor() else { return Ok(Route::Single(None)) };
+        match self.join(transport, executor, step).await {
             Ok(answer) => Ok(answer?.map_or(Route::Single(None), Route::Batched)),
+            // The executor is gone, and the batch with it.
             Err(_) => Ok(Route::Single(None)),
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Option<Arc<Batch>>> {
+    fn open(&self) -> MutexGuard<'_, Vec<(Executor, Arc<Batch>)>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn join(self: &Arc<Self>, transport: &Arc<Transport>, step: Step) -> oneshot::Receiver<Answer> {
+    fn join(self: &Arc<Self>, transport: &Arc<Transport>, executor: Executor, step: Step) -> oneshot::Receiver<Answer> {
         let (answer, answered) = oneshot::channel();
         let mut open = self.open();
-        let call = Arc::clone(open.get_or_insert_default());
-        let mut steps = call.steps();
-        steps.push((step, answer));
-        let members = steps.len();
-        drop(steps);
-        if members == MOST {
-            *open = None;
-            call.full.notify_one();
+        let at = open.iter().position(|(ours, _)| *ours == executor).unwrap_or_else(|| {
+            open.push((executor, Arc::default()));
+            open.len() - 1
+        });
+        let batch = Arc::clone(&open[at].1);
+        let mut members = batch.members();
+        members.push((step, answer));
+        let count = members.len();
+        drop(members);
+        if count == MOST {
+            open.swap_remove(at);
+            batch.full.notify_one();
         }
         drop(open);
-        if members == 1 {
-            let (us, transport) = (Arc::clone(self), Arc::clone(transport));
-            runtime::spawn_if_possible(async move { us.send(&transport, &call).await });
+        if count == 1 {
+            let sending = Sending { batcher: Arc::clone(self), batch };
+            let transport = Arc::clone(transport);
+            runtime::spawn_if_possible(async move { sending.run(&transport).await });
         }
         answered
     }
 
-    async fn send(&self, transport: &Arc<Transport>, call: &Arc<Batch>) {
-        // All that can run now runs before us, and joins.
-        tokio::task::yield_now().await;
-        let _slot = tokio::select! {
-            biased;
-            slot = self.calls.acquire() => slot.ok(),
-            () = call.full.notified() => None,
-            () = transport.runtime().sleep_until(transport.runtime().now().plus(MOMENT)) => None,
-        };
-        let (steps, answers): (Vec<_>, Vec<_>) = self.close(call).into_iter().unzip();
-        let told = if steps.len() > 1 { self.ask(transport, &steps).await } else { Ok((Vec::new(), None)) };
-        for (at, answer) in answers.into_iter().enumerate() {
-            let told = match &told {
-                Ok((numbers, doubt)) => match (numbers.get(2 * at..2 * at + 2), doubt) {
-                    (Some(&[GRANTED, _]), Some(doubt)) if steps[at].want != Want::Release => Err(doubt.clone()),
-                    (Some(&[code, value]), _) if code != ALONE => Ok(Some([code, value])),
-                    _ => Ok(None),
-                },
-                Err(error) => Err(error.clone()),
-            };
-            // One who went away needs no answer; what it may have taken is being undone.
-            let _ = answer.send(told);
-        }
-    }
-
-    /// Two numbers per step, or none at all where each has to be asked for by itself; and why grants among them do not count.
+    /// Two numbers per step, or none at all where each has to be sent by itself; and why grants among them do not count.
     async fn ask(&self, transport: &Arc<Transport>, steps: &[Step]) -> Result<(Vec<i64>, Option<Error>)> {
         let keys: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
         let arguments = |site: &Site<'_>| arguments(steps, site);
-        let sent = Request::script(&script::MUTEX_MANY, &keys, &arguments).durable(self.durable);
-        let (answer, doubt) = match transport.send(keys[0], &sent).await {
+        let request = Request::script(&script::MUTEX_MANY, &keys, &arguments).durable(self.durable);
+        let (answer, doubt) = match transport.send(keys[0], &request).await {
             Ok(answer) => (answer, None),
             Err(failed) => match failed.doubtful() {
                 // The server refuses the whole call for one key. The script itself never fails on a missing right.
@@ -164,19 +153,75 @@ impl Batcher {
     }
 
     /// Nobody joins it from here on.
-    fn close(&self, call: &Arc<Batch>) -> Vec<(Step, oneshot::Sender<Answer>)> {
-        let mut open = self.open();
-        if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, call)) {
-            *open = None;
-        }
-        std::mem::take(&mut *call.steps())
+    fn close(&self, batch: &Arc<Batch>) -> Members {
+        self.open().retain(|(_, open)| !Arc::ptr_eq(open, batch));
+        std::mem::take(&mut *batch.members())
     }
 }
 
 impl Batch {
-    fn steps(&self) -> MutexGuard<'_, Vec<(Step, oneshot::Sender<Answer>)>> {
-        self.steps.lock().unwrap_or_else(PoisonError::into_inner)
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The task that sends a batch. If it is dropped before, with its executor, the members are told and send by themselves.
+struct Sending {
+    batcher: Arc<Batcher>,
+    batch: Arc<Batch>,
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        drop(self.batcher.close(&self.batch));
+    }
+}
+
+impl Sending {
+    async fn run(self, transport: &Arc<Transport>) {
+        // All that can run now runs before us, and joins.
+        tokio::task::yield_now().await;
+        let _slot = tokio::select! {
+            biased;
+            slot = self.batcher.batches.acquire() => slot.ok(),
+            () = self.batch.full.notified() => None,
+            () = transport.runtime().sleep_until(transport.runtime().now().plus(MOMENT)) => None,
+        };
+        let (steps, mut answers): (Vec<_>, Vec<_>) = self.batcher.close(&self.batch).into_iter().unzip();
+        let told = if steps.len() > 1 {
+            tokio::select! {
+                biased;
+                told = Box::pin(self.batcher.ask(transport, &steps)) => told,
+                // A batch lives for as long as a member waits for it: on a silent connection it would hold its slot for ever.
+                () = abandoned(&mut answers) => return,
+            }
+        } else {
+            Ok((Vec::new(), None))
+        };
+        for (at, answer) in answers.into_iter().enumerate() {
+            let told = match &told {
+                Ok((numbers, doubt)) => match (numbers.get(2 * at..2 * at + 2), doubt) {
+                    (Some(&[GRANTED, _]), Some(doubt)) if steps[at].want != Want::Release => Err(doubt.clone()),
+                    // By itself it is sent again, once the server's clock was measured.
+                    (Some(&[LATE, _]), _) if steps[at].want != Want::Release => Ok(None),
+                    (Some(&[code, value]), _) if code != SINGLE => Ok(Some([code, value])),
+                    _ => Ok(None),
+                },
+                Err(error) => Err(error.clone()),
+            };
+            // A member that went away needs no answer; what it may have acquired is being released.
+            let _ = answer.send(told);
+        }
+    }
+}
+
+/// Ends when no member waits any more.
+async fn abandoned(answers: &mut [oneshot::Sender<Answer>]) {
+    std::future::poll_fn(|cx| {
+        // The first that still waits keeps the batch alive, and wakes us when it goes.
+        if answers.iter_mut().all(|answer| answer.poll_closed(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
 }
 
 fn arguments(steps: &[Step], site: &Site<'_>) -> Vec<Vec<u8>> {

@@ -5,35 +5,48 @@ use std::time::Duration;
 
 use crate::runtime::Instant;
 
-/// It is measured again, beside a request, when what is known is older than this: clocks are set.
+/// An offset older than this is measured again, beside a request: clocks are set.
 const TRUSTED: Duration = Duration::from_secs(5);
+
+/// An offset older than this is measured again before it is used.
+const STALE: Duration = Duration::from_secs(30);
 
 pub(super) struct Offset {
     /// In µs, at least: a deadline translated by it is never too late.
     micros: AtomicI64,
     /// When it was measured, in ns of our clock.
     measured: AtomicU64,
+    /// When somebody last began to measure it.
+    asked: AtomicU64,
 }
 
 impl Offset {
     /// The server said `time` (µs), and it was heard at `heard`.
     pub(super) fn new(time: i64, heard: Instant) -> Self {
-        Self { micros: AtomicI64::new(time - micros(heard)), measured: AtomicU64::new(heard.as_nanos()) }
+        let (measured, asked) = (AtomicU64::new(heard.as_nanos()), AtomicU64::new(heard.as_nanos()));
+        Self { micros: AtomicI64::new(time - micros(heard)), measured, asked }
     }
 
-    /// The same again. What was believed stays if it can be: a slow answer tells less, not that the clock was set.
+    /// The same again. A value that the answer allows stays: a slow answer tells less, not that the clock was set.
     pub(super) fn measured_again(&self, time: i64, sent: Instant, heard: Instant) {
         let (least, most) = (time - micros(heard), time - micros(sent));
         if !(least..=most).contains(&self.micros.load(Ordering::Relaxed)) {
             self.micros.store(least, Ordering::Relaxed);
         }
+        self.measured.store(heard.as_nanos(), Ordering::Relaxed);
     }
 
     /// Whether the caller is to measure it again; one at a time is.
     pub(super) fn is_due(&self, now: Instant) -> bool {
-        let measured = self.measured.load(Ordering::Relaxed);
-        now.since(Instant::from_nanos(measured)) > TRUSTED
-            && self.measured.compare_exchange(measured, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        let asked = self.asked.load(Ordering::Relaxed);
+        older(asked, now, TRUSTED)
+            && older(self.measured.load(Ordering::Relaxed), now, TRUSTED)
+            && self.asked.compare_exchange(asked, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether it is too old to be used: a clock that was set back meanwhile would let a late request pass.
+    pub(super) fn is_stale(&self, now: Instant) -> bool {
+        older(self.measured.load(Ordering::Relaxed), now, STALE)
     }
 
     /// `at` on the server's clock, in µs, never later.
@@ -43,6 +56,26 @@ impl Offset {
     }
 }
 
+fn older(nanos: u64, now: Instant, than: Duration) -> bool {
+    now.since(Instant::from_nanos(nanos)) > than
+}
+
 fn micros(at: Instant) -> i64 {
     i64::try_from(at.as_nanos() / 1_000).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_offset_is_due_once_and_stale_until_measured() {
+        let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
+        let offset = Offset::new(0, at(100));
+        assert!(!offset.is_due(at(105)) && !offset.is_stale(at(130)));
+        assert!(offset.is_due(at(106)) && !offset.is_due(at(106)), "one at a time measures");
+        assert!(offset.is_stale(at(131)), "asking is not measuring");
+        offset.measured_again(0, at(131), at(131));
+        assert!(!offset.is_stale(at(131)) && !offset.is_due(at(132)));
+    }
 }

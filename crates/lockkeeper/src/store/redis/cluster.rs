@@ -1,7 +1,8 @@
-//! Many servers that share the slots: each request goes to the one that serves its key, and follows it when the slot moves. What a server
-//! refuses in a redirection it has not done, so sending it elsewhere is never a second time.
+//! The servers of a cluster: each request goes to the one that serves its key, and follows the key when its slot moves. A server that
+//! redirects a request has done nothing, so sending it elsewhere is never a second time.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::config::{Address, Config};
 use super::error;
 use super::node::Node;
 use super::notify::{Channels, Listening};
+use super::outages::Outages;
 use super::request::{Failed, Request};
 use super::slots::{self, SLOTS};
 use crate::backend::Notifier;
@@ -36,9 +38,12 @@ pub(super) struct Cluster {
     state: Mutex<State>,
     /// One at a time asks for the map.
     refreshing: tokio::sync::Mutex<()>,
+    /// A task is going to ask for the map.
+    refresh_is_due: AtomicBool,
     channels: Arc<Channels>,
     /// Whether messages stay in their slot; known before the map is.
     sharded: Arc<OnceLock<bool>>,
+    outages: Arc<Outages>,
     us: Weak<Self>,
 }
 
@@ -48,9 +53,9 @@ struct State {
     slots: Vec<Option<u16>>,
     masters: Vec<Address>,
     nodes: HashMap<Address, Arc<Node>>,
-    /// Connections that only listen. When a slot moves, its server says so unasked, and the driver takes that for an answer: on a connection
-    /// with requests everybody would get the answer of the one before.
-    ears: HashMap<Address, Arc<Node>>,
+    /// Connections that only subscribe. When a slot moves, its server says so unasked, and the driver takes that for an answer: on a
+    /// connection with requests each would get the answer of the one before.
+    subscribers: HashMap<Address, Arc<Node>>,
     asked: Option<Instant>,
 }
 
@@ -58,7 +63,7 @@ struct State {
 type Range = (u16, u16, Address);
 
 impl Cluster {
-    pub(super) fn new(config: Config, seeds: Vec<Address>, runtime: Runtime) -> Arc<Self> {
+    pub(super) fn new(config: Config, seeds: Vec<Address>, runtime: Runtime, outages: Arc<Outages>) -> Arc<Self> {
         let sharded = Arc::new(config.sharded.map_or_else(OnceLock::new, OnceLock::from));
         Arc::new_cyclic(|us| Self {
             sharded,
@@ -67,7 +72,9 @@ impl Cluster {
             seeds,
             state: Mutex::default(),
             refreshing: tokio::sync::Mutex::default(),
+            refresh_is_due: AtomicBool::new(false),
             channels: Arc::default(),
+            outages,
             us: Weak::clone(us),
         })
     }
@@ -102,18 +109,18 @@ impl Cluster {
         Arc::clone(node)
     }
 
-    fn ear(&self, address: &Address) -> Arc<Node> {
+    fn subscriber(&self, address: &Address) -> Arc<Node> {
         let mut state = self.state();
-        let ear = state.ears.entry(address.clone()).or_insert_with(|| {
+        let subscriber = state.subscribers.entry(address.clone()).or_insert_with(|| {
             let (us, at) = (Weak::clone(&self.us), address.clone());
             self.server(address, move |channel| us.upgrade().is_some_and(|us| us.serves(&at, slots::slot(channel))))
         });
-        Arc::clone(ear)
+        Arc::clone(subscriber)
     }
 
     fn server(&self, address: &Address, ours: impl Fn(&str) -> bool + Send + Sync + 'static) -> Arc<Node> {
         let (config, channels) = (self.config.at(address.clone()), Arc::clone(&self.channels));
-        Node::one_of_many(config, self.runtime.clone(), channels, Arc::clone(&self.sharded), ours)
+        Node::one_of_many(config, self.runtime.clone(), Arc::clone(&self.outages), channels, Arc::clone(&self.sharded), ours)
     }
 
     fn serves(&self, address: &Address, slot: u16) -> bool {
@@ -139,7 +146,7 @@ impl Cluster {
         known().ok_or_else(|| self.nobody(slot))
     }
 
-    /// Sends to whoever serves the slot.
+    /// Sends to the server of the slot.
     pub(super) async fn send(&self, slot: u16, sent: &Request<'_>) -> std::result::Result<Value, Failed> {
         let mut node = self.serving(slot).await.map_err(Failed::Unsent)?;
         let (mut asking, mut waited) = (false, 0);
@@ -189,7 +196,7 @@ impl Cluster {
                 _ => return Err(Failed::Refused(error)),
             }
         }
-        let message = format!("slot {slot} moves about; followed it {REDIRECTIONS} times");
+        let message = format!("gave up on slot {slot} after {REDIRECTIONS} redirections");
         Err(Failed::Unsent(Error::new(ErrorKind::Unavailable, message)))
     }
 
@@ -205,11 +212,15 @@ impl Cluster {
         }
     }
 
+    /// Asks for the map beside the caller. One task at a time does: many requests may fail at once.
     fn refresh_later(&self) {
-        if let Some(us) = self.us.upgrade() {
+        if let Some(us) = self.us.upgrade()
+            && !self.refresh_is_due.swap(true, Ordering::Relaxed)
+        {
+            let due = Due(us);
             runtime::spawn_if_possible(async move {
-                if let Err(error) = us.refresh().await {
-                    tracing::debug!(%error, "the map of the cluster is not to be had");
+                if let Err(error) = due.0.refresh().await {
+                    tracing::debug!(%error, "no server told the map of the cluster");
                 }
             });
         }
@@ -234,10 +245,15 @@ impl Cluster {
                         self.adopt(ranges);
                         return Ok(());
                     }
-                    _ => last = Some(Error::new(ErrorKind::Unavailable, format!("{address} knows of no server with slots"))),
+                    _ => last = Some(Error::new(ErrorKind::Unavailable, format!("{address} knows no server that serves slots"))),
                 },
                 Some(Err(failed)) => last = Some(failed.into_error()),
-                None => last = Some(Error::new(ErrorKind::Unavailable, format!("{address} did not tell who serves what"))),
+                None => {
+                    last = Some(Error::new(
+                        ErrorKind::Unavailable,
+                        format!("no reply to CLUSTER SLOTS from {address} within {PATIENCE:?}"),
+                    ))
+                }
             }
         }
         Err(last.unwrap_or_else(|| self.nobody(0)))
@@ -277,7 +293,7 @@ impl Cluster {
         let moved = state.slots != slots || state.masters != masters;
         // Requests under way keep theirs until they are answered.
         state.nodes.retain(|address, _| masters.contains(address));
-        state.ears.retain(|address, _| masters.contains(address));
+        state.subscribers.retain(|address, _| masters.contains(address));
         state.asked = Some(self.runtime.now());
         (state.slots, state.masters) = (slots, masters);
         drop(state);
@@ -286,7 +302,7 @@ impl Cluster {
         }
     }
 
-    /// Listens where the slots of the channels are now; whoever waits may have missed a message.
+    /// Listens where the slots of the channels are now; waiters may have missed a message.
     fn listen_again(&self) {
         let addresses: HashSet<Address> = {
             let (state, wanted) = (self.state(), self.channels.wanted());
@@ -296,33 +312,33 @@ impl Cluster {
             };
             wanted.iter().filter_map(server).collect()
         };
-        for ear in addresses.iter().map(|address| self.ear(address)) {
-            runtime::spawn_if_possible(async move { ear.listen_again().await });
+        for subscriber in addresses.iter().map(|address| self.subscriber(address)) {
+            runtime::spawn_if_possible(async move { subscriber.listen_again().await });
         }
-        self.channels.ring_all();
+        self.channels.notify_all();
     }
 
     /// Listens to a channel where its slot is served.
     pub(super) async fn listen(&self, channel: String, notifier: Notifier) -> Result<Listening> {
         let address = self.address(slots::slot(&channel)).await?;
-        let listening = self.ear(&address).listen(channel, notifier).await;
+        let listening = self.subscriber(&address).listen(channel, notifier).await;
         if listening.is_err() {
             self.refresh_later();
         }
         listening
     }
+}
 
-    /// What is known of the clock of a slot's server is wrong.
-    pub(super) fn forget(&self, slot: u16) {
-        let state = self.state();
-        let at = state.slots.get(usize::from(slot)).copied().flatten();
-        if let Some(node) = at.and_then(|at| state.nodes.get(state.masters.get(usize::from(at))?)) {
-            node.forget();
-        }
+/// The task that asks for the map.
+struct Due(Arc<Cluster>);
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        self.0.refresh_is_due.store(false, Ordering::Relaxed);
     }
 }
 
-/// A request under way. Given up by its sender it may have gone to a server that says nothing any more, and has a successor.
+/// A request under way. If its sender gives it up, its server may be gone and another may serve the slot.
 struct Unanswered<'a>(Option<&'a Cluster>);
 
 impl Drop for Unanswered<'_> {

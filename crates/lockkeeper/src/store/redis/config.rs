@@ -1,12 +1,12 @@
 //! What a Redis URL says. Passwords never come out again: neither in `Debug` nor in `Display` nor in an error.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use url::Url;
 
+use super::options::Options;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Where Redis is, and who we are there; see the page on Redis for what a URL can say.
@@ -25,6 +25,8 @@ pub struct Config {
     pub(super) tokens_per_name: bool,
     pub(super) sharded: Option<bool>,
     pub(super) durability: Durability,
+    /// Whether the server tells waiters of releases; else they poll.
+    pub(super) push: bool,
 }
 
 /// How a server is found.
@@ -62,12 +64,7 @@ pub(super) enum Durability {
     Disk(Duration),
 }
 
-/// How long replicas or the disk are waited for if the URL does not say.
-const DURABLE_WITHIN: Duration = Duration::from_millis(500);
-
-const ACCEPT_ANYBODY: &str = "accept-any-certificate";
-
-fn wrong(message: impl Into<String>) -> Error {
+pub(super) fn wrong(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config, message.into())
 }
 
@@ -138,6 +135,7 @@ impl Config {
                 "tokens can only be counted as Redisson does: ?tokens=redisson",
             )?,
             durability: options.durability()?,
+            push: options.push()?,
         };
         options.nothing_is_left(url.scheme())?;
         Ok(config)
@@ -148,90 +146,28 @@ impl Config {
         matches!(self.servers, Servers::Cluster(_))
     }
 
+    /// The servers as a log line shows them: without user and password.
+    pub(super) fn place(&self) -> String {
+        match &self.servers {
+            Servers::One(address) => address.to_string(),
+            _ => Self { user: None, ..self.clone() }.to_string(),
+        }
+    }
+
+    /// Refuses a wait for replicas or the disk that is longer than a request may take: its grants would all be unknown.
+    pub(crate) fn fits(&self, command_timeout: Duration) -> Result<()> {
+        match self.durability {
+            Durability::Replicas(_, within) | Durability::Disk(within) if within >= command_timeout => Err(wrong(format!(
+                "?durable_within={}ms must be shorter than the command timeout of {command_timeout:?}, or no grant could be told apart from a lost one",
+                within.as_millis()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// The same for another server of the same deployment.
     pub(super) fn at(&self, address: Address) -> Self {
         Self { servers: Servers::One(address), ..self.clone() }
-    }
-}
-
-/// The options of a URL, taken out as they are understood.
-struct Options(HashMap<String, String>);
-
-impl Options {
-    fn of(url: &Url) -> Result<Self> {
-        let mut options = HashMap::new();
-        for (option, value) in url.query_pairs() {
-            if options.insert(option.to_string(), value.into_owned()).is_some() {
-                return Err(wrong(format!("the option {option:?} stands twice")));
-            }
-        }
-        Ok(Self(options))
-    }
-
-    fn take(&mut self, option: &str) -> Option<String> {
-        self.0.remove(option)
-    }
-
-    /// An option that has one value.
-    fn only(&mut self, option: &str, value: &str, else_say: &str) -> Result<bool> {
-        match self.take(option) {
-            None => Ok(false),
-            Some(said) if said == value => Ok(true),
-            Some(_) => Err(wrong(else_say)),
-        }
-    }
-
-    fn tls(&mut self) -> Result<Tls> {
-        let certificate = match (self.take("cert"), self.take("key")) {
-            (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
-            (None, None) => None,
-            _ => return Err(wrong("a client certificate needs both: ?cert=FILE&key=FILE")),
-        };
-        let unspelled = format!(
-            "without checking the server's certificate anybody can be the server; if that is meant, spell it out: ?insecure={ACCEPT_ANYBODY}"
-        );
-        let accept_anybody = self.only("insecure", ACCEPT_ANYBODY, &unspelled)?;
-        Ok(Tls { ca: self.take("ca").map(PathBuf::from), certificate, accept_anybody })
-    }
-
-    fn sharded(&mut self) -> Result<Option<bool>> {
-        match self.take("sharded").as_deref() {
-            None | Some("auto") => Ok(None),
-            Some("on") => Ok(Some(true)),
-            Some("off") => Ok(Some(false)),
-            Some(_) => Err(wrong("?sharded= is auto, on or off, as Redisson's shardedSubscriptionMode")),
-        }
-    }
-
-    fn durability(&mut self) -> Result<Durability> {
-        let within = match self.take("durable_within") {
-            None => DURABLE_WITHIN,
-            Some(text) => text
-                .strip_suffix("ms")
-                .and_then(|number| number.parse().ok())
-                .filter(|millis| (1..=60_000).contains(millis))
-                .map(Duration::from_millis)
-                .ok_or_else(|| wrong("?durable_within= is a number of milliseconds, 1ms to 60000ms"))?,
-        };
-        match (self.take("replicas"), self.take("aof").as_deref()) {
-            (None, None) => Ok(Durability::Master),
-            (Some(number), None) => match number.parse() {
-                Ok(number @ 1..=100) => Ok(Durability::Replicas(number, within)),
-                _ => Err(wrong("?replicas= is how many replicas must have a grant, 1 to 100")),
-            },
-            (None, Some("required")) => Ok(Durability::Disk(within)),
-            (None, Some(_)) => Err(wrong("?aof= can only be required: ?aof=required")),
-            (Some(_), Some(_)) => Err(wrong("?replicas= and ?aof= exclude each other")),
-        }
-    }
-
-    fn nothing_is_left(&self, scheme: &str) -> Result<()> {
-        const KNOWN: &str = "eviction=accept, tokens=redisson, replicas=N, aof=required and durable_within=…ms; of rediss: ca, cert, key and \
-                             insecure; of a cluster sharded; of sentinels sentinel_user and sentinel_password; of a socket db";
-        match self.0.keys().min() {
-            None => Ok(()),
-            Some(option) => Err(wrong(format!("{scheme}: has no option {option:?}; there are {KNOWN}"))),
-        }
     }
 }
 
@@ -360,8 +296,11 @@ mod tests {
         let certificate = Some(("/b".into(), "/c".into()));
         assert_eq!(config.tls, Some(Tls { ca: Some("/a".into()), certificate, accept_anybody: false }));
         assert_eq!(config.durability, Durability::Replicas(2, Duration::from_millis(80)));
-        assert!(config.tokens_per_name);
-        assert_eq!(Config::parse("redis://h?aof=required").unwrap().durability, Durability::Disk(DURABLE_WITHIN));
+        assert!(config.tokens_per_name && config.push);
+        assert!(!Config::parse("redis://h?push=off").unwrap().push);
+        assert!(config.fits(Duration::from_millis(81)).is_ok());
+        assert_eq!(config.fits(Duration::from_millis(80)).unwrap_err().kind(), ErrorKind::Config);
+        assert_eq!(Config::parse("redis://h?aof=required").unwrap().durability, Durability::Disk(Duration::from_millis(500)));
         assert_eq!(Config::parse("redis+cluster://h?sharded=off").unwrap().sharded, Some(false));
         assert!(Config::parse("rediss://h?insecure=accept-any-certificate").unwrap().tls.unwrap().accept_anybody);
     }
@@ -379,6 +318,7 @@ mod tests {
             "redis://me:secret@h?eviction=maybe",
             "redis://me:secret@h?tokens=mine",
             "redis://me:secret@h1,h2",
+            "redis://me:secret@h?push=no",
             "redis://me:secret@h?replicas=none",
             "redis://me:secret@h?replicas=1&aof=required",
             "redis://me:secret@h?sharded=on",

@@ -16,7 +16,7 @@ impl RedisStore {
             vec![text(request.id), not_after, millis(request.remember), text(what), text(number)]
         };
         let keys = [request.name.as_str()];
-        let sent = Request::script(script, &keys, &arguments).looking_first();
+        let sent = Request::script(script, &keys, &arguments).looking_first().not_after(request.not_after);
         let answer = self.transport.send(keys[0], &sent).await.map_err(Failed::into_error)?;
         let numbers: Vec<i64> = parsed(answer)?;
         match numbers[..] {

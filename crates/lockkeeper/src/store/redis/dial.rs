@@ -1,10 +1,17 @@
-//! Making a connection: where to, as whom, and with which proofs.
+//! How to reach a server: its address, the user, the certificates, and the settings of the socket.
 
+use std::time::Duration;
+
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::config::{Address, Config, Servers};
 use super::{error, sentinel};
 use crate::error::Result;
+
+/// A connection on which nothing happens is probed after the first time, then every second time; a connection that only waits for messages
+/// would not notice otherwise that the machine at its other end is gone.
+const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(3));
 
 /// Where the server is that this configuration means; of several the likeliest first.
 pub(super) async fn places(config: &Config) -> Result<Vec<Address>> {
@@ -15,14 +22,14 @@ pub(super) async fn places(config: &Config) -> Result<Vec<Address>> {
     }
 }
 
-/// The ways to the sentinels, if there are any, each with its address for people.
+/// How to reach the sentinels, if there are any, each with its address to show.
 pub(super) fn sentinels(config: &Config) -> Result<Vec<(String, redis::Client)>> {
     let Servers::Sentinels { addresses, user, password, .. } = &config.servers else { return Ok(Vec::new()) };
-    let way = |address: &Address| {
+    let reach = |address: &Address| {
         let info = info(config, address, user.as_deref(), password.as_deref(), 0)?;
         Ok((address.to_string(), client(config, info)?))
     };
-    addresses.iter().map(way).collect()
+    addresses.iter().map(reach).collect()
 }
 
 /// What the driver needs to know to reach a server of ours.
@@ -32,7 +39,9 @@ pub(super) fn to(config: &Config, address: &Address) -> Result<redis::Client> {
 }
 
 fn info(config: &Config, address: &Address, user: Option<&str>, password: Option<&str>, database: u32) -> Result<ConnectionInfo> {
-    let mut settings = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3).set_db(i64::from(database));
+    // Messages need RESP3. Without them RESP2 does, which more servers speak.
+    let protocol = if config.push { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
+    let mut settings = RedisConnectionInfo::default().set_protocol(protocol).set_db(i64::from(database));
     if let Some(user) = user {
         settings = settings.set_username(user);
     }
@@ -47,7 +56,8 @@ fn info(config: &Config, address: &Address, user: Option<&str>, password: Option
         }
     };
     let info = address.into_connection_info().map_err(|error| error::of_connecting(error, config))?;
-    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE.0).with_interval(KEEPALIVE.1);
+    let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(keepalive);
     Ok(info.set_tcp_settings(tcp).set_redis_settings(settings))
 }
 

@@ -15,14 +15,42 @@ const DENIED_IN_A_SCRIPT: [&str; 2] = ["ACL failure in script", "The user execut
 const HALF_MOVED: [&str; 2] =
     ["Script attempted to access a non local key in a cluster node", "Attempted to access a non local key in a cluster node"];
 
-/// Whether a script met a key that is elsewhere. Those of ours that count look at what may be elsewhere before they write; the others may be repeated,
-/// and what they may have done is given back.
+/// Whether a script met a key that is on another server. Counting scripts read all such keys before they write; the others may be repeated, and
+/// what they may have done is undone.
 pub(super) fn is_half_moved(error: &RedisError) -> bool {
     error.code().is_some_and(|code| says_half_moved(meant(&format!("{code} {}", error.detail().unwrap_or_default()))))
 }
 
 fn says_half_moved(words: &str) -> bool {
     HALF_MOVED.iter().any(|beginning| words.starts_with(beginning))
+}
+
+/// How servers begin to say that they do not have a command, and in a script.
+const UNKNOWN: [&str; 4] =
+    ["unknown command", "Unknown command", "Unknown Redis command called from", "Unknown Valkey command called from"];
+
+/// Whether the server does not have this command.
+pub(super) fn is_unknown_command(error: &RedisError, command: &str) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    error.code() == Some("ERR") && says_unknown(detail) && unknown_command(detail).eq_ignore_ascii_case(command)
+}
+
+pub(super) fn says_unknown(words: &str) -> bool {
+    UNKNOWN.iter().any(|beginning| words.starts_with(beginning))
+}
+
+/// The command that a server says it does not have; it stands in quotes. Nothing if it was in a script.
+fn unknown_command(words: &str) -> &str {
+    words.split(['\'', '`', '"']).nth(1).unwrap_or_default()
+}
+
+/// What to do about a command that the server does not have.
+pub(super) fn lacking_command(command: &str) -> Error {
+    let remedy = match command.to_ascii_uppercase().as_str() {
+        "HELLO" | "SUBSCRIBE" | "SSUBSCRIBE" => "without it waiters can only poll; write ?push=off in the URL to accept that",
+        _ => "locks need it; use Redis 6.2 or later or Valkey, or allow the command (rename-command)",
+    };
+    Error::new(ErrorKind::Unsupported, format!("the server does not have the command {command}: {remedy}"))
 }
 
 /// The error of a request that was sent.
@@ -52,9 +80,50 @@ pub(super) fn of_connecting(error: RedisError, to: &super::Config) -> Error {
             let message = format!("{to}: the server has no such database ({}); write one that it has, or none", meant(&line));
             Error::new(ErrorKind::Config, message)
         }
+        Some(line) if line.starts_with("NOAUTH") => {
+            let user = if to.user.is_some() { "USER" } else { "" };
+            let message = format!("{to} wants a password and the URL has none; write it as {user}:PASSWORD@ before the host");
+            Error::new(ErrorKind::Denied, message)
+        }
+        Some(line) if line.starts_with("WRONGPASS") => {
+            Error::new(ErrorKind::Denied, format!("{to} refuses this user name or password: {}", meant(&line)))
+        }
         Some(line) => of_server(&line),
-        None => Error::new(ErrorKind::Unavailable, format!("cannot reach {to}; is the server running there?")).with_source(error),
+        None if error.kind() == redis::ErrorKind::RESP3NotSupported => lacking_command("HELLO"),
+        None => match of_certificate(&error.to_string(), to) {
+            Some(why) => Error::new(ErrorKind::Unavailable, format!("no TLS connection to {to}: {why}")).with_source(error),
+            None => {
+                Error::new(ErrorKind::Unavailable, format!("cannot reach {to}; is the server running there?")).with_source(error)
+            }
+        },
     }
+}
+
+/// Why a TLS connection was not made, if it is for a certificate, and what to do about it.
+fn of_certificate(words: &str, to: &super::Config) -> Option<String> {
+    let own_authority = to.tls.as_ref().is_some_and(|tls| tls.ca.is_some());
+    let is = |text: &str| words.contains(text);
+    let why = if is("CaUsedAsEndEntity") {
+        "the certificate in ca= is the server's own, self-signed one, which cannot vouch for itself; make an authority, sign the server's \
+         certificate with it, and give the authority's certificate as ca="
+    } else if is("UnknownIssuer") && own_authority {
+        "the server's certificate was not issued by the authority in ca=; give the certificate of the authority that signed it"
+    } else if is("UnknownIssuer") {
+        "the server's certificate was issued by an authority that this machine does not know; give its certificate with ?ca=FILE"
+    } else if is("expired") || is("Expired") {
+        "the server's certificate has expired; renew it, or set this machine's clock"
+    } else if is("not valid for name") || is("NotValidForName") {
+        "the server's certificate is for another name; connect by a name that is in it, or have this one added (subjectAltName)"
+    } else if is("CertificateRequired") || is("CertificateUnknown") || is("BadCertificate") || is("HandshakeFailure") {
+        "the server wants a certificate of this client that it trusts; give one with ?cert=FILE&key=FILE"
+    } else if is("InvalidContentType") || is("corrupt message") {
+        "the server does not speak TLS on this port; use its TLS port, or redis:// instead of rediss://"
+    } else if is("certificate") {
+        return Some(words.to_owned());
+    } else {
+        return None;
+    };
+    Some(why.to_owned())
 }
 
 /// An error in the server's words: its code, then text, in which names of keys and users may stand.
@@ -65,6 +134,12 @@ pub(super) fn of_server(line: &str) -> Error {
         (ErrorKind::Unavailable, format!("redis cannot do it now: {words}"))
     } else if DENIED.contains(&code) || DENIED_IN_A_SCRIPT.iter().any(|beginning| words.starts_with(beginning)) {
         (ErrorKind::Denied, format!("redis refuses this user: {words}"))
+    } else if code == "NOPROTO" {
+        return lacking_command("HELLO");
+    } else if says_unknown(words) && !unknown_command(words).is_empty() {
+        return lacking_command(unknown_command(words));
+    } else if says_unknown(words) {
+        (ErrorKind::Unsupported, format!("the server does not have a command that locks need: {words}"))
     } else if code == "WRONGTYPE" {
         (ErrorKind::ForeignKey, "under this name lies a key that is no lock; choose another name or remove it".to_owned())
     } else {
@@ -109,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_code_counts_wherever_a_server_puts_it() {
-        use ErrorKind::{Denied, ForeignKey, Protocol, Unavailable};
+        use ErrorKind::{Denied, ForeignKey, Protocol, Unavailable, Unsupported};
         for (line, kind) in [
             ("OOM command not allowed when used memory > 'maxmemory'. script: 80c9, on @user_script:1.", Unavailable),
             ("ERR Error running script (call to f_80c9): @user_script:1: @user_script: 1: -OOM command not allowed", Unavailable),
@@ -126,7 +201,10 @@ mod tests {
             ),
             ("ERR The user executing the script can't run this command or subcommand script: 80c9", Denied),
             // Words of others inside the text decide nothing.
-            ("ERR unknown command 'OOM', with args beginning with: 'NOPERM'", Protocol),
+            ("ERR unknown command 'OOM', with args beginning with: 'NOPERM'", Unsupported),
+            ("ERR unknown command `HELLO`, with args beginning with: `3`", Unsupported),
+            ("NOPROTO unsupported protocol version", Unsupported),
+            ("ERR Unknown Redis command called from script script: 80c9, on @user_script:1.", Unsupported),
             ("ERR no such key: BUSY @user_script:1: -READONLY", Protocol),
             (
                 "ERR Script attempted to access a non local key in a cluster node script: 84968c66, on @user_script:61.",

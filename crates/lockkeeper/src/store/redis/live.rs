@@ -1,6 +1,7 @@
-//! A connection while it is there, what is known of the server at its other end, and when its silence means that it is dead.
+//! A connection while it lasts, what is known of the server at its other end, and when its silence means that it is dead.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::RedisResult;
@@ -9,72 +10,113 @@ use tokio::sync::OnceCell;
 
 use super::clock::Offset;
 use super::config::Address;
+use super::subscriptions::Subscriptions;
 use crate::runtime::{Instant, Runtime};
 
-/// A request without an answer for this long, on a connection that answered nothing else meanwhile: the connection is dead.
-const SILENCE: Duration = Duration::from_millis(500);
+/// A connection that answers nothing for this long, although it was asked, is dead.
+pub(super) const SILENCE: Duration = Duration::from_millis(500);
 
 pub(super) struct Live {
     pub(super) connection: MultiplexedConnection,
     pub(super) at: Address,
+    /// Tells connections apart.
     pub(super) number: u64,
     pub(super) offset: Offset,
-    /// When anything was answered last.
-    heard: AtomicU64,
-    /// How long requests waited in vain since then, in ns.
-    silent: AtomicU64,
-    /// The id of the run of the server at the other end, once asked for. A connection never outlives a run.
+    pub(super) subscriptions: Arc<Subscriptions>,
+    /// The run id of the server, once asked for. A connection never outlives a run.
     pub(super) run_id: OnceCell<String>,
+    /// The server does not know `EVALSHA`: scripts are sent in full.
+    pub(super) lacks_evalsha: AtomicBool,
+    /// When the last answer came.
+    heard: AtomicU64,
+    /// A probe is under way.
+    probing: AtomicBool,
 }
 
 impl Live {
-    pub(super) fn new(connection: MultiplexedConnection, at: Address, number: u64, offset: Offset, now: Instant) -> Self {
-        let (heard, silent, run_id) = (AtomicU64::new(now.as_nanos()), AtomicU64::default(), OnceCell::new());
-        Self { connection, at, number, offset, heard, silent, run_id }
+    pub(super) fn new(
+        connection: MultiplexedConnection,
+        at: Address,
+        number: u64,
+        offset: Offset,
+        subscriptions: Arc<Subscriptions>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            connection,
+            at,
+            number,
+            offset,
+            subscriptions,
+            run_id: OnceCell::new(),
+            lacks_evalsha: AtomicBool::new(false),
+            heard: AtomicU64::new(now.as_nanos()),
+            probing: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts a probe, unless one is under way; it lasts until the answer is dropped.
+    pub(super) fn probe(self: &Arc<Self>) -> Option<Probe> {
+        (!self.probing.swap(true, Ordering::Relaxed)).then(|| Probe(Arc::clone(self)))
     }
 }
 
-/// A request without an answer yet. Given up after a silence it takes the connection with it.
-pub(super) struct InFlight<'a, F: Fn(u64)> {
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.subscriptions.end();
+    }
+}
+
+/// The right to probe a connection.
+pub(super) struct Probe(Arc<Live>);
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.0.probing.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What a request without an answer says of its connection.
+pub(super) enum Silence {
+    /// It was given up early: the answer may be on its way, and nobody would see it. Only a probe can tell.
+    Doubtful,
+    /// The connection broke, or was silent for too long.
+    Dead,
+}
+
+/// A request without an answer yet.
+pub(super) struct InFlight<'a, F: Fn(Silence)> {
     live: &'a Live,
     runtime: &'a Runtime,
-    discard: F,
+    judge: F,
     sent: Instant,
     answered: bool,
 }
 
-impl<'a, F: Fn(u64)> InFlight<'a, F> {
-    pub(super) fn new(live: &'a Live, runtime: &'a Runtime, discard: F) -> Self {
-        Self { live, runtime, discard, sent: runtime.now(), answered: false }
+impl<'a, F: Fn(Silence)> InFlight<'a, F> {
+    /// `judge` is told when the connection may be dead, or is.
+    pub(super) fn new(live: &'a Live, runtime: &'a Runtime, judge: F) -> Self {
+        Self { live, runtime, judge, sent: runtime.now(), answered: false }
     }
 
     /// Something came, if only an error.
     pub(super) fn answered<T>(&mut self, answer: &RedisResult<T>) {
         self.answered = true;
         match answer {
-            Err(error) if error.code().is_none() => (self.discard)(self.live.number),
-            _ => {
-                self.live.heard.store(self.runtime.now().as_nanos(), Ordering::Relaxed);
-                self.live.silent.store(0, Ordering::Relaxed);
-            }
+            Err(error) if error.code().is_none() => (self.judge)(Silence::Dead),
+            _ => self.live.heard.store(self.runtime.now().as_nanos(), Ordering::Relaxed),
         }
     }
 }
 
-impl<F: Fn(u64)> Drop for InFlight<'_, F> {
+impl<F: Fn(Silence)> Drop for InFlight<'_, F> {
     fn drop(&mut self) {
-        if self.answered {
+        let heard = Instant::from_nanos(self.live.heard.load(Ordering::Relaxed));
+        if self.answered || heard > self.sent {
             return;
         }
+        // Each request is judged by its own time. Added up, the times of many that were given up early would condemn a sound connection.
         let waited = self.runtime.now().since(self.sent);
-        let heard = Instant::from_nanos(self.live.heard.load(Ordering::Relaxed));
-        if heard <= self.sent {
-            let waited = waited.as_nanos() as u64;
-            // Also of several that were given up sooner.
-            let silent = self.live.silent.fetch_add(waited, Ordering::Relaxed) + waited;
-            if u128::from(silent) >= SILENCE.as_nanos() {
-                (self.discard)(self.live.number);
-            }
-        }
+        (self.judge)(if waited >= SILENCE { Silence::Dead } else { Silence::Doubtful });
     }
 }

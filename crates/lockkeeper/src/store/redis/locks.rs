@@ -27,14 +27,14 @@ impl RedisStore {
         self.admit(&request.name, wanted)?;
         let want = Want::Acquire { lease: request.lease, not_after: request.not_after };
         let batched = request.claim == Claim::Mutex && request.floor == 0 && !self.tokens_per_name();
-        let attempt = match self.route(batched, &request.name, request.owner, want).await? {
+        match self.route(batched, &request.name, request.owner, want).await? {
             Route::Batched([0, left]) => attempt(&[0, left, -1], request),
             Route::Batched([-1, _]) => Ok(Attempt::Late),
             Route::Batched(numbers) => attempt(&numbers, request),
             Route::Single(_slot) => {
                 let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| self.asking(request, site));
                 let sent = Request::script(script, &keys, &arguments).durable(self.transport.config().durability);
-                let sent = sent.following(request.claim == Claim::Mutex);
+                let sent = sent.following(request.claim == Claim::Mutex).not_after(request.not_after);
                 let (answer, doubt) = match Box::pin(self.grants.transport.send(keys[0], &sent)).await {
                     Ok(answer) => (answer, None),
                     Err(failed) => failed.doubtful()?,
@@ -45,12 +45,7 @@ impl RedisStore {
                     (attempt, _) => attempt,
                 }
             }
-        };
-        let attempt = attempt?;
-        if attempt == Attempt::Late {
-            self.transport.late(request.name.as_str(), request.not_after);
         }
-        Ok(attempt)
     }
 
     async fn route(&self, batched: bool, name: &Name, owner: WireOwner, want: Want) -> Result<Route<'_>> {

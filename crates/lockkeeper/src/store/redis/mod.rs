@@ -10,6 +10,7 @@ mod batch;
 mod clock;
 mod cluster;
 mod config;
+mod connect;
 mod counts;
 mod dial;
 mod error;
@@ -21,11 +22,14 @@ mod multi;
 mod names;
 mod node;
 mod notify;
+mod options;
+mod outages;
 mod request;
 mod script;
 mod self_test;
 mod sentinel;
 mod slots;
+mod subscriptions;
 mod transport;
 mod vote;
 
@@ -153,7 +157,7 @@ impl Backend for RedisStore {
             .with_hand_over()
             .with_acquire_all()
             .with_any_name(!self.transport.is_cluster())
-            .with_push(true)
+            .with_push(self.transport.config().push)
             .with_refuses_late()
             .with_leases(Duration::from_millis(100), Duration::from_secs(365 * 24 * 3600))
     }

@@ -37,6 +37,8 @@ impl RedisStore {
             arguments
         };
         let sent = Request::script(&script::MULTI, &keys, &arguments).durable(self.transport.config().durability);
+        let earliest = requests.iter().map(|request| request.not_after).min();
+        let sent = earliest.map_or(sent, |at| sent.not_after(at));
         let (answer, doubt) = match self.grants.transport.send(keys[0], &sent).await {
             Ok(answer) => (answer, None),
             Err(failed) => failed.doubtful()?,
@@ -59,10 +61,7 @@ impl RedisStore {
                 let request = requests.get(index).ok_or_else(unknown)?;
                 match attempt(answer, request)? {
                     Attempt::Busy(busy) => Ok(AttemptAll::Busy { index, busy }),
-                    Attempt::Late => {
-                        self.transport.late(request.name.as_str(), request.not_after);
-                        Ok(AttemptAll::Late)
-                    }
+                    Attempt::Late => Ok(AttemptAll::Late),
                     Attempt::Granted(_) => Err(unknown()),
                 }
             }

@@ -1,4 +1,4 @@
-//! Who listens to which channel, whatever connection its messages come by.
+//! The listeners of each channel, whatever connection its messages come by.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ struct Inner {
     last_id: u64,
 }
 
-/// Ends the listening when dropped; the channel itself is left by the next sweep.
+/// Ends the listening when dropped; the connection's task then leaves the channel.
 pub(super) struct Listening {
     channels: Arc<Channels>,
     channel: String,
@@ -39,15 +39,15 @@ impl Channels {
         Listening { channels: Arc::clone(self), channel, id, idle }
     }
 
-    /// Rings for a message.
+    /// Notifies the listeners of a channel: a message came.
     pub(super) fn notify(&self, channel: &str) {
         for (_, notifier) in self.inner().listeners.get(channel).into_iter().flatten() {
             notifier.notify();
         }
     }
 
-    /// Rings for everybody: messages may have been missed.
-    pub(super) fn ring_all(&self) {
+    /// Notifies all listeners: messages may have been missed.
+    pub(super) fn notify_all(&self) {
         for (_, notifier) in self.inner().listeners.values().flatten() {
             notifier.notify();
         }

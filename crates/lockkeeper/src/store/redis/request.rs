@@ -1,4 +1,4 @@
-//! What goes over a connection: a script or a command, with what has to travel in the same write, and what can come of it.
+//! What goes over a connection: a script or a command, with what has to travel in the same write, and what its answer means.
 
 use std::time::Duration;
 
@@ -11,6 +11,9 @@ use super::{error, names, slots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::Instant;
+
+/// The answer of every script to a request that came too late.
+const LATE: i64 = -1;
 
 /// What a script's arguments depend on: the server that gets them.
 pub(super) struct Site<'a> {
@@ -54,7 +57,7 @@ pub(super) enum Payload<'a> {
 /// One request.
 #[derive(Clone, Copy)]
 pub(super) struct Request<'a> {
-    pub(super) what: Payload<'a>,
+    pub(super) payload: Payload<'a>,
     /// The slot is moving here, and we were sent here for one request.
     pub(super) asking: bool,
     /// Where its effect must be before it counts.
@@ -63,8 +66,10 @@ pub(super) struct Request<'a> {
     pub(super) knows_run: bool,
     /// It touches its keys and nothing beside them: it can follow them while their slot moves. Else it waits until all have arrived.
     pub(super) follows: bool,
-    /// It looks at all that may be elsewhere while its slot moves before it writes: broken off there, it has done nothing.
+    /// All reads come before the first write, so an abort while its slot moves changes nothing.
     pub(super) looks_first: bool,
+    /// When the server must refuse it as late; then it has done nothing.
+    not_after: Option<Instant>,
 }
 
 impl<'a> Request<'a> {
@@ -76,8 +81,16 @@ impl<'a> Request<'a> {
         Self::carrying(Payload::Script { script, keys, arguments })
     }
 
-    fn carrying(what: Payload<'a>) -> Self {
-        Self { what, asking: false, durable: Durability::Master, knows_run: false, follows: false, looks_first: false }
+    fn carrying(payload: Payload<'a>) -> Self {
+        Self {
+            payload,
+            asking: false,
+            durable: Durability::Master,
+            knows_run: false,
+            follows: false,
+            looks_first: false,
+            not_after: None,
+        }
     }
 
     pub(super) fn looking_first(self) -> Self {
@@ -98,11 +111,32 @@ impl<'a> Request<'a> {
 
     /// Whether it has several keys, which may be in different places while their slot moves.
     pub(super) fn is_of_many(&self) -> bool {
-        matches!(self.what, Payload::Script { keys, .. } if keys.len() > 1)
+        matches!(self.payload, Payload::Script { keys, .. } if keys.len() > 1)
     }
 
     pub(super) fn knowing_run(self) -> Self {
         Self { knows_run: true, ..self }
+    }
+
+    /// The server refuses it as late after this time, by an answer that is the code for it alone.
+    pub(super) fn not_after(self, at: Instant) -> Self {
+        Self { not_after: Some(at), ..self }
+    }
+
+    pub(super) fn is_script(&self) -> bool {
+        matches!(self.payload, Payload::Script { .. })
+    }
+
+    /// Whether the server refused it as late although it is not: the server's clock was set since it was measured.
+    pub(super) fn is_late(&self, answer: &std::result::Result<Value, Failed>, now: Instant) -> bool {
+        let answer = match answer {
+            Ok(answer) | Err(Failed::Unreplicated { answer, .. }) => answer,
+            Err(_) => return false,
+        };
+        let Value::Array(words) = answer else { return false };
+        // Of several names the number of the late one comes first.
+        let late = matches!(words[..], [Value::Int(LATE)] | [Value::Int(1..), Value::Int(LATE)]);
+        late && self.not_after.is_some_and(|at| now <= at)
     }
 
     /// Nothing else travels with it.

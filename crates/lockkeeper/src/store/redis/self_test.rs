@@ -1,4 +1,4 @@
-//! What is wrong with a server is told when connecting, in words, not when a lock is lost.
+//! Looks whether locks can live on a server, when connecting: what is wrong is told then, in words, not when a lock is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +19,15 @@ const OLDEST: (u32, u32) = (6, 2);
 /// The oldest that can wait for its disk.
 const OLDEST_WITH_AOF: (u32, u32) = (7, 2);
 
-/// The least that a user needs, beside the keys of its names; the page on Redis tells the same.
-const RULE: &str =
-    "~redisson_* ~lockkeeper:* &redisson_* +@read +@write +@scripting +@pubsub +@connection +info +time +role +cluster|slots";
+/// The least that a user needs on one server, beside the keys of its names; the page on Redis tells the same.
+const RULE: &str = "~redisson_* ~lockkeeper:* &redisson_* \
+     +hello +select +info +time +role +eval +evalsha +script|load +subscribe +unsubscribe +publish +scan +type +exists +get +set +del +pttl \
+     +pexpire +incrby +decr +decrby +hset +hget +hmget +hgetall +hkeys +hexists +hdel +rpush +lpos +lindex +lrange +lrem +zadd +zscore \
+     +zincrby +zcard +zcount +zrange +zrangebyscore +zrem";
+
+/// What it needs beside that in a cluster; and there since 7.0.
+const RULE_OF_CLUSTERS: &str = "+cluster|slots +pubsub|shardchannels +asking";
+const RULE_OF_SHARDED: &str = "+ssubscribe +sunsubscribe +spublish";
 
 /// A clock that is further off than this is worth a warning: tokens lean on it between servers.
 const SKEW_MICROS: u64 = 5_000_000;
@@ -49,16 +55,25 @@ impl RedisStore {
         if let (true, Some((error, _))) = (found.is_empty(), down.first()) {
             return Err(error.clone());
         }
-        // Waiting is by push: the right to listen is one that no script can try.
+        if !self.transport.config().push {
+            found.push(Finding::doubtful("notifications", "turned off with ?push=off: waiters poll, about once a second"));
+            return Ok(self.with_servers_that_are_down(found, &down));
+        }
+        // Waiters listen: the right to subscribe is one that no script can try.
         match self.transport.listen("redisson_lock__channel:{lockkeeper:selftest}".to_owned(), Notifier::default()).await {
-            Err(error) if error.kind() == ErrorKind::Denied => found.push(lacking(&[error.to_string()])),
+            Err(error) if error.kind() == ErrorKind::Denied => found.push(self.lacking(&[error.to_string()])),
+            Err(error) if error.kind() == ErrorKind::Unsupported => found.push(Finding::unfit("notifications", &error)),
             Err(error) if !down.is_empty() && error.is_retryable() => {}
             listening => drop(listening?),
         }
-        found.extend(
-            down.iter().map(|(error, at)| Finding::doubtful("server", format!("cannot be looked at now: {error}")).at(at)),
-        );
-        Ok(found)
+        Ok(self.with_servers_that_are_down(found, &down))
+    }
+
+    fn with_servers_that_are_down(&self, mut found: Vec<Finding>, down: &[(Error, String)]) -> Vec<Finding> {
+        let trouble =
+            |(error, at): &(Error, String)| Finding::doubtful("server", format!("cannot be looked at now: {error}")).at(at);
+        found.extend(down.iter().map(trouble));
+        found
     }
 
     async fn test_server(&self, tag: &str, node: &Arc<Node>) -> Result<Vec<Finding>> {
@@ -70,6 +85,12 @@ impl RedisStore {
             Some(version) => of_version(version, settings.durability),
             None => Finding::doubtful("version", "the server does not tell its version; allow this user INFO to have it checked"),
         });
+        if of("cluster_enabled") == Some("1") && !settings.is_cluster() {
+            let at = node.address().map_or_else(|| settings.to_string(), ToString::to_string);
+            let says = format!("{at} is a server of a cluster and has only a part of the names; write redis+cluster://{at}");
+            found.push(unfit("cluster", ErrorKind::Config, says));
+            return Ok(found);
+        }
         found.push(match of("role") {
             Some(role) if role != "master" => {
                 unfit("role", ErrorKind::Unavailable, "the server is a replica and takes no locks; connect to its master")
@@ -98,9 +119,16 @@ impl RedisStore {
         });
         let key = format!("lockkeeper:selftest:{{{tag}}}");
         let (keys, arguments) = ([key.as_str()], |_: &Site<'_>| Vec::new());
+        found.extend(of_replicas(&info));
         let tried = node.send(&Request::script(&script::SELF_TEST, &keys, &arguments)).await.map_err(Failed::into_error)?;
-        let refused: Vec<String> = parsed(tried)?;
-        found.push(if refused.is_empty() { Finding::fine("rights", "all that locks need") } else { lacking(&refused) });
+        let (unknown, mut refused): (Vec<String>, Vec<String>) =
+            parsed::<Vec<String>>(tried)?.into_iter().partition(|line| line.contains("nknown"));
+        if let Err(error) = self.try_waiting(node).await {
+            refused.extend((error.kind() == ErrorKind::Denied).then(|| error.to_string()));
+            found.extend((error.kind() == ErrorKind::Unsupported).then(|| Finding::unfit("commands", &error)));
+        }
+        found.push(if refused.is_empty() { Finding::fine("rights", "all that locks need") } else { self.lacking(&refused) });
+        found.extend(of_unknown_commands(&unknown));
         let time = node.send(&Request::command(&redis::cmd("TIME"))).await.map_err(Failed::into_error)?;
         let (seconds, micros): (u64, u64) = parsed(time)?;
         let skew = (seconds * 1_000_000 + micros).abs_diff(self.transport.runtime().wall_micros());
@@ -116,6 +144,33 @@ impl RedisStore {
         });
         Ok(found)
     }
+
+    /// The command by which replicas or the disk are waited for, with nothing to wait for.
+    async fn try_waiting(&self, node: &Arc<Node>) -> Result<()> {
+        let mut wait = match self.transport.config().durability {
+            Durability::Master => return Ok(()),
+            Durability::Replicas(..) => redis::cmd("WAIT"),
+            Durability::Disk(_) => redis::cmd("WAITAOF").arg(0).to_owned(),
+        };
+        node.send(&Request::command(wait.arg(0).arg(1))).await.map(drop).map_err(Failed::into_error)
+    }
+
+    fn lacking(&self, refused: &[String]) -> Finding {
+        let (config, refused) = (self.transport.config(), refused.join("; "));
+        let mut rule = RULE.to_owned();
+        if config.is_cluster() {
+            rule = format!("{rule} {RULE_OF_CLUSTERS} (and since 7.0: {RULE_OF_SHARDED})");
+        }
+        match config.durability {
+            Durability::Master => {}
+            Durability::Replicas(..) => rule.push_str(" +wait"),
+            Durability::Disk(_) => rule.push_str(" +waitaof"),
+        }
+        let says = format!(
+            "this user lacks rights that locks need: {refused}; what it needs, with your names for app: ~app:* ~{{app:*}}* {rule}"
+        );
+        unfit("rights", ErrorKind::Denied, says)
+    }
 }
 
 /// Text that a server may keep to itself: then there is none.
@@ -124,14 +179,13 @@ async fn told(node: &Arc<Node>, command: &redis::Cmd) -> Result<String> {
         Ok(Value::VerbatimString { text, .. }) => Ok(text),
         Ok(Value::BulkString(text)) => Ok(String::from_utf8_lossy(&text).into_owned()),
         Ok(other) => Err(error::unexpected(&other)),
-        Err(error) if error.kind() == ErrorKind::Denied => Ok(String::new()),
+        Err(error) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported) => Ok(String::new()),
         Err(error) => Err(error),
     }
 }
 
 fn of_version(version: &str, durability: Durability) -> Finding {
-    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
-    let this = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let this = numbers(version);
     let (what, (major, minor)) = match durability {
         Durability::Disk(_) => ("?aof=required needs", OLDEST_WITH_AOF),
         Durability::Master | Durability::Replicas(..) => ("locks need", OLDEST),
@@ -143,12 +197,28 @@ fn of_version(version: &str, durability: Durability) -> Finding {
     Finding::fine("version", version)
 }
 
-fn lacking(refused: &[String]) -> Finding {
-    let refused = refused.join("; ");
-    let says = format!(
-        "this user lacks rights that locks need: {refused}; what it needs, with your names for app: ~app:* ~{{app:*}}* {RULE}"
-    );
-    unfit("rights", ErrorKind::Denied, says)
+/// Commands that a script could not call because the server does not have them. Without `PUBLISH` waiters find out by polling.
+fn of_unknown_commands(unknown: &[String]) -> Option<Finding> {
+    let commands: Vec<&str> = unknown.iter().filter_map(|line| line.split(':').next()).collect();
+    match commands[..] {
+        [] => None,
+        ["PUBLISH"] => Some(Finding::doubtful("notifications", "the server does not have the command PUBLISH: waiters poll")),
+        _ => Some(Finding::unfit("commands", &error::lacking_command(&commands.join(", ")))),
+    }
+}
+
+/// Before 7.0 `min-replicas-to-write` does not hold for what scripts write.
+fn of_replicas(info: &str) -> Option<Finding> {
+    // Told only where it is set.
+    let is_set = info.lines().any(|line| line.starts_with("min_slaves_good_slaves:"));
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"))?;
+    let says = "Redis before 7.0 ignores min-replicas-to-write for scripts, and locks are taken by scripts; ask for replicas with ?replicas=N";
+    (is_set && numbers(version) < (7, 0)).then(|| Finding::doubtful("replicas", says))
+}
+
+fn numbers(version: &str) -> (u32, u32) {
+    let mut numbers = version.trim().split('.').map(|number| number.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 fn unfit(about: &'static str, kind: ErrorKind, says: impl Into<String>) -> Finding {
@@ -157,8 +227,37 @@ fn unfit(about: &'static str, kind: ErrorKind, says: impl Into<String>) -> Findi
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn the_page_tells_the_same_rule() {
-        assert!(include_str!("../../../../../docs/backends/redis.md").contains(super::RULE));
+        let page = include_str!("../../../../../docs/backends/redis.md");
+        for rule in [RULE, RULE_OF_CLUSTERS, RULE_OF_SHARDED] {
+            assert!(page.contains(rule), "{rule}");
+        }
+    }
+
+    #[test]
+    fn the_rule_allows_every_command_that_the_self_test_tries_and_no_category() {
+        let script = include_str!("scripts/self_test.lua");
+        let tried: Vec<String> =
+            script.split("{'").skip(1).filter_map(|call| call.split('\'').next()).map(str::to_lowercase).collect();
+        assert!(tried.len() > 25, "{tried:?}");
+        let allowed: Vec<&str> = RULE.split(' ').collect();
+        for command in tried {
+            assert!(
+                allowed.contains(&format!("+{command}").as_str()),
+                "{command} is missing in the rule, and on the page on Redis"
+            );
+        }
+        assert!(!RULE.contains("+@"), "a category allows more than locks need");
+    }
+
+    #[test]
+    fn old_servers_ignore_min_replicas_for_scripts() {
+        let info = |version: &str, more: &str| format!("redis_version:{version}\r\n{more}\r\n");
+        assert!(of_replicas(&info("6.2.14", "min_slaves_good_slaves:1")).is_some());
+        assert!(of_replicas(&info("6.2.14", "connected_slaves:1")).is_none());
+        assert!(of_replicas(&info("7.0.15", "min_slaves_good_slaves:1")).is_none());
     }
 }

@@ -9,16 +9,19 @@ use super::cluster::Cluster;
 use super::config::{Config, Servers};
 use super::node::Node;
 use super::notify::Listening;
+use super::outages::Outages;
 use super::request::{Arguments, Failed, Request};
 use super::script::Lua;
 use super::slots;
 use crate::backend::Notifier;
-use crate::error::Result;
-use crate::runtime::{Instant, Runtime};
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::Runtime;
 
 pub(super) struct Transport {
     config: Config,
     runtime: Runtime,
+    /// Shared by all connections of a client.
+    outages: Arc<Outages>,
     topology: Topology,
 }
 
@@ -29,11 +32,16 @@ enum Topology {
 
 impl Transport {
     pub(super) fn new(config: Config, runtime: Runtime) -> Arc<Self> {
+        Self::telling(config, runtime, Arc::default())
+    }
+
+    fn telling(config: Config, runtime: Runtime, outages: Arc<Outages>) -> Arc<Self> {
+        let shared = Arc::clone(&outages);
         let topology = match &config.servers {
-            Servers::One(_) | Servers::Sentinels { .. } => Topology::Server(Node::new(config.clone(), runtime.clone())),
-            Servers::Cluster(seeds) => Topology::Cluster(Cluster::new(config.clone(), seeds.clone(), runtime.clone())),
+            Servers::One(_) | Servers::Sentinels { .. } => Topology::Server(Node::new(config.clone(), runtime.clone(), shared)),
+            Servers::Cluster(seeds) => Topology::Cluster(Cluster::new(config.clone(), seeds.clone(), runtime.clone(), shared)),
         };
-        Arc::new(Self { config, runtime, topology })
+        Arc::new(Self { config, runtime, outages, topology })
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -46,7 +54,7 @@ impl Transport {
 
     /// Connections of their own to the same place.
     pub(super) fn another(&self) -> Arc<Self> {
-        Self::new(self.config.clone(), self.runtime.clone())
+        Self::telling(self.config.clone(), self.runtime.clone(), Arc::clone(&self.outages))
     }
 
     pub(super) fn is_cluster(&self) -> bool {
@@ -75,7 +83,7 @@ impl Transport {
     pub(super) async fn send(&self, key: &str, sent: &Request<'_>) -> std::result::Result<Value, Failed> {
         match &self.topology {
             Topology::Server(node) => node.send(sent).await,
-            // Following a slot about takes more than a server that stays.
+            // Following a slot takes more state than a server that stays.
             Topology::Cluster(cluster) => Box::pin(cluster.send(slots::slot(key), sent)).await,
         }
     }
@@ -102,21 +110,17 @@ impl Transport {
     }
 
     /// Listens to a channel; answers when the server confirmed it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] with `?push=off`: waiters poll.
     pub(super) async fn listen(&self, channel: String, notifier: Notifier) -> Result<Listening> {
+        if !self.config.push {
+            return Err(Error::new(ErrorKind::Unsupported, "notifications are turned off with ?push=off"));
+        }
         match &self.topology {
             Topology::Server(node) => node.listen(channel, notifier).await,
             Topology::Cluster(cluster) => cluster.listen(channel, notifier).await,
-        }
-    }
-
-    /// A request for this key was late for the server. If it is not for us, what is known of its clock is wrong.
-    pub(super) fn late(&self, key: &str, not_after: Instant) {
-        if self.runtime.now() > not_after {
-            return;
-        }
-        match &self.topology {
-            Topology::Server(node) => node.forget(),
-            Topology::Cluster(cluster) => cluster.forget(slots::slot(key)),
         }
     }
 }

@@ -9,7 +9,7 @@ use redis::Value;
 use super::locks::{attempt, renewed, text};
 use super::request::{Failed, Request, Site};
 use super::{RedisStore, millis, parsed, script};
-use crate::backend::{Acquire, Attempt, Renew, Renewed, Reply, Standing, Vote, Voter};
+use crate::backend::{Acquire, Renew, Renewed, Reply, Standing, Vote, Voter};
 use crate::error::Result;
 
 impl RedisStore {
@@ -21,15 +21,17 @@ impl RedisStore {
             arguments
         };
         let sent = Request::script(&script::VOTE, &keys, &arguments).durable(self.transport.config().durability);
-        let answer = self.grants.transport.send(keys[0], &sent.knowing_run()).await.map_err(Failed::into_error)?;
+        let answer = self
+            .grants
+            .transport
+            .send(keys[0], &sent.knowing_run().not_after(request.not_after))
+            .await
+            .map_err(Failed::into_error)?;
         let numbers: Vec<i64> = parsed(answer)?;
         if let [-6, left] = numbers[..] {
             return Ok(Vote::Quarantined(Duration::from_millis(u64::try_from(left).unwrap_or_default())));
         }
         let attempt = attempt(&numbers, request)?;
-        if attempt == Attempt::Late {
-            self.transport.late(keys[0], request.not_after);
-        }
         Ok(Vote::Cast(attempt))
     }
 

@@ -1,6 +1,6 @@
 -- Tries every command that the other scripts use, on a key of its own, and tells which are refused.
 --
--- Reply: the errors that name a missing right, each once
+-- Reply: the errors that name a missing right or a command that the server does not have, each once
 
 local key, other, list, set = KEYS[1], KEYS[1] .. ':hash', KEYS[1] .. ':list', KEYS[1] .. ':set'
 local channel, refused = 'redisson_lock__channel:' .. KEYS[1], {}
@@ -16,7 +16,8 @@ for _, call in ipairs({
   local answer = redis.pcall(unpack(call))
   local why = type(answer) == 'table' and answer.err or ''
   -- Servers put it in different words.
-  if string.find(why, 'NOPERM', 1, true) or string.find(why, 'executing the script', 1, true) or string.find(why, 'ermission', 1, true) then
+  if string.find(why, 'NOPERM', 1, true) or string.find(why, 'executing the script', 1, true) or string.find(why, 'ermission', 1, true)
+    or string.find(why, 'nknown', 1, true) then
     refused[#refused + 1] = call[1] .. ': ' .. why
   end
 end
