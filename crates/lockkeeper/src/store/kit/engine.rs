@@ -20,8 +20,11 @@ pub(crate) trait Rows {
     /// What lies under the name: all of it, or at least the parts that the request needs.
     fn load(&mut self, name: &Name, request: RequestRef<'_>, at: Instant) -> Result<Entry<Self::Peer>>;
 
-    /// Keeps what was loaded, as it is now. Always called after `load`, also when nothing changed.
+    /// Keeps what was loaded, as it is now. Called after `load`, also when nothing changed, unless the request only looked.
     fn save(&mut self, name: &Name, entry: Entry<Self::Peer>) -> Result<()>;
+
+    /// Takes back what was loaded only to look at it. Writes nothing: the store may be reading only.
+    fn put_back(&mut self, _name: &Name, _entry: Entry<Self::Peer>) {}
 
     /// Wakes waiters once the step is done; returns how many, as far as that is known.
     fn wake(&mut self, name: &Name, waking: Waking<Self::Peer>) -> Result<u32>;
@@ -210,7 +213,7 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
             living.forget(&|owner| entry.peers.get(&owner).is_some_and(|peer| gone.contains(peer)));
             living.snapshot(name, self.at)
         };
-        self.rows.save(name, entry)?;
+        self.rows.put_back(name, entry);
         Ok(seen)
     }
 

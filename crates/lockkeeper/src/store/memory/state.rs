@@ -44,10 +44,14 @@ impl Rows for State {
 
     fn save(&mut self, name: &Name, entry: Entry<()>) -> Result<()> {
         self.token = self.token.max(entry.last_token);
+        self.put_back(name, entry);
+        Ok(())
+    }
+
+    fn put_back(&mut self, name: &Name, entry: Entry<()>) {
         if !entry.record.is_empty() {
             self.records.insert(name.clone(), entry.record);
         }
-        Ok(())
     }
 
     fn wake(&mut self, name: &Name, waking: Waking<()>) -> Result<u32> {
