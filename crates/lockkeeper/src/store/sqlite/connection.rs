@@ -50,7 +50,7 @@ pub(super) struct Database {
 /// A log of so many pages is written back, as SQLite itself would do.
 const LONG_WAL: usize = 1_000;
 
-/// So many free pages are given back to the file system, at a checkpoint; half of them stay for reuse.
+/// With more free pages than this, a checkpoint gives some back to the file system: few at a time, because that blocks other writers.
 const FREE_PAGES: u32 = 512;
 
 /// Which stores to wake after the commit.
@@ -329,7 +329,7 @@ fn give_back_pages(connection: &Connection) -> rusqlite::Result<()> {
     if free < FREE_PAGES {
         return Ok(());
     }
-    connection.execute_batch(&format!("PRAGMA incremental_vacuum({})", free - FREE_PAGES / 2))
+    connection.execute_batch("PRAGMA incremental_vacuum(64)")
 }
 
 /// Another process writes, which takes microseconds: tries again at once, then ever less often, about two seconds in all.
