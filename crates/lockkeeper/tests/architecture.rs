@@ -216,6 +216,7 @@ fn survey(sources: &[Source]) -> Tree {
         }
         if let [room, store, ..] = &module[..]
             && room == "store"
+            && store != "kit"
         {
             tree.stores.insert(store.clone());
         }

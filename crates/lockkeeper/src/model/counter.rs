@@ -1,4 +1,4 @@
-//! A bare shared number of permits: no owner, no lease, nothing comes back by itself.
+//! A bare shared number of permits: no owner, no lease, nothing is returned by itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,9 +6,9 @@ use super::Wake;
 use crate::backend::{Counted, CounterOp};
 use crate::error::{Error, ErrorKind, Result};
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
-    /// `None`: not there; counts as 0.
+    /// `None`: it does not exist, and counts as 0.
     permits: Option<i64>,
 }
 
@@ -26,7 +26,7 @@ impl State {
         let (done, after) = match op {
             CounterOp::Init(permits) if self.permits.is_none() => (true, Some(i64::from(permits))),
             CounterOp::Init(_) | CounterOp::Read => (false, self.permits),
-            // Taking none of nothing leaves nothing: only giving creates.
+            // Taking no permits does not create the counter; only giving does.
             CounterOp::Take(permits) if before >= i64::from(permits) => {
                 (true, self.permits.map(|there| there - i64::from(permits)))
             }
@@ -43,13 +43,13 @@ impl State {
     }
 }
 
-/// Every store counts these exactly, Lua's doubles included.
+/// Within this range every store counts exactly, Lua's doubles included.
 fn checked(before: i64, by: i64) -> Result<i64> {
     const MOST: i64 = 1 << 52;
     let after = before.saturating_add(by);
     if (-MOST..=MOST).contains(&after) {
         Ok(after)
     } else {
-        Err(Error::new(ErrorKind::InvalidArgument, format!("the permits would become {after}; at most {MOST} are counted")))
+        Err(Error::new(ErrorKind::InvalidArgument, format!("{after} permits exceed the maximum of {MOST}")))
     }
 }

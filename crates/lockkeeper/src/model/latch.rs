@@ -1,11 +1,11 @@
-//! A number of events still to come; at zero the latch is open, and gone.
+//! A number of events still to come; at zero the latch is open, and no longer exists.
 
 use serde::{Deserialize, Serialize};
 
 use super::Wake;
 use crate::backend::{Counted, LatchOp};
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
     to_go: u32,
 }

@@ -1,7 +1,7 @@
 //! The specification: what each request does to what lies under one name, as pure functions.
 //!
-//! No I/O, no clock: the time and the next token come in as [`Now`]. The memory store runs this as it is, SQL stores run it on a
-//! versioned row, and Redis' scripts are held equal to it by test.
+//! No I/O, no clock: the time and the next token come in as [`Now`]. The memory store runs this as it is, SQL stores run it on the
+//! rows that a request needs ([`Head`], [`Part`]), and tests compare the Redis scripts with it.
 //!
 //! ```
 //! use std::time::Duration;
@@ -34,11 +34,13 @@ mod mutex;
 mod pairs;
 mod quarantine;
 mod record;
+mod rows;
 mod rwlock;
 mod semaphore;
 
 pub use quarantine::Quarantine;
 pub use record::Record;
+pub use rows::{Detail, Head, Part, RequestRef, Role, Roles, Want};
 
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +73,20 @@ pub enum Request {
     Force,
 }
 
+impl Request {
+    /// The same, borrowed.
+    #[must_use]
+    pub const fn as_ref(&self) -> RequestRef<'_> {
+        match self {
+            Self::Acquire(request) => RequestRef::Acquire(request),
+            Self::Release(request) => RequestRef::Release(request),
+            Self::Renew(request) => RequestRef::Renew(request),
+            Self::Count(request) => RequestRef::Count(request),
+            Self::Force => RequestRef::Whole,
+        }
+    }
+}
+
 /// The answer to a [`Request`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -86,10 +102,10 @@ pub enum Outcome {
     Force(bool),
 }
 
-/// Whom a step may have made grantable.
+/// Which waiters a step may have made grantable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wake {
-    /// Everybody who listens to the name.
+    /// All that subscribed to the name.
     pub all: bool,
     /// The head of the fair queue.
     pub head: Option<WireOwner>,
@@ -100,12 +116,12 @@ impl Wake {
     pub(crate) const ALL: Self = Self { all: true, head: None };
 }
 
-/// An answer, and whom to wake after it.
+/// An answer, and which waiters to wake after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step<T> {
-    /// What the one who asked is told.
+    /// The answer to the request.
     pub answer: T,
-    /// Whom to wake.
+    /// Which waiters to wake.
     pub wake: Wake,
 }
 

@@ -10,15 +10,19 @@ use crate::runtime::Instant;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
-    holder: Option<(WireOwner, Hold)>,
-    /// First come first; a place ends unless its owner asks again in time, so the dead do not block the living.
-    queue: Vec<Place>,
+    pub(super) holder: Option<(WireOwner, Hold)>,
+    /// In order of arrival. A place ends unless its owner asks again in time, so a dead waiter does not block the others.
+    /// A part of the queue begins with its first place and has no gaps.
+    pub(super) queue: Vec<Place>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
-    owner: WireOwner,
-    expires: Instant,
+pub(super) struct Place {
+    pub(super) owner: WireOwner,
+    pub(super) expires: Instant,
+    /// Larger than those of all places before it.
+    #[serde(default)]
+    pub(super) seq: u64,
 }
 
 impl State {
@@ -48,7 +52,7 @@ impl State {
             self.stand(owner, now.at.plus(patience));
         }
         let ahead = if fair { self.queue.iter().position(|place| place.owner == owner) } else { None };
-        // Free, but not our turn: the head is about to take it, or its place ends.
+        // Free, but another waiter is first: it acquires the lock soon, or its place ends.
         let next_change = match &self.holder {
             Some((_, hold)) => Some(hold.expires),
             None => self.queue.first().map(|head| head.expires),
@@ -60,11 +64,14 @@ impl State {
         })
     }
 
-    /// Keeps the owner's place, or gives it the last one.
+    /// Extends the owner's place, or appends one to the queue.
     fn stand(&mut self, owner: WireOwner, until: Instant) {
         match self.queue.iter_mut().find(|place| place.owner == owner) {
             Some(place) => place.expires = place.expires.max(until),
-            None => self.queue.push(Place { owner, expires: until }),
+            None => {
+                let seq = self.queue.last().map_or(0, |last| last.seq + 1);
+                self.queue.push(Place { owner, expires: until, seq });
+            }
         }
     }
 
@@ -75,15 +82,28 @@ impl State {
         if held {
             self.holder = None;
         }
-        // A head that leaves while the lock is free passes its turn on.
+        // The first waiter leaves while the lock is free: the next one must be woken.
         let passed_on = self.holder.is_none() && head_before != self.head();
         (held, if held || passed_on { Wake { all: held, head: self.head() } } else { Wake::NOBODY })
     }
 
-    /// Everybody in it, the holder first.
+    /// All owners in it, the holder first.
     pub(super) fn owners(&self) -> Vec<WireOwner> {
         let holder = self.holder.iter().map(|(owner, _)| *owner);
         holder.chain(self.queue.iter().map(|place| place.owner)).collect()
+    }
+
+    /// Those in the way of an owner that does not hold it; each waiter has its own, so that a death wakes one of them.
+    pub(super) fn blockers(&self, owner: WireOwner) -> Vec<WireOwner> {
+        let holder = self.holder.map(|(holder, _)| holder);
+        match self.queue.iter().position(|place| place.owner == owner) {
+            None | Some(0) => holder.or(self.head()).into_iter().filter(|other| *other != owner).collect(),
+            Some(place) => {
+                let head = if holder.is_none() { self.head() } else { None };
+                let before = self.queue[place - 1].owner;
+                head.filter(|head| *head != before).into_iter().chain([before]).collect()
+            }
+        }
     }
 
     pub(super) fn forget(&mut self, gone: &dyn Fn(WireOwner) -> bool) -> Wake {

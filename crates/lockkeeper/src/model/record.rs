@@ -14,18 +14,24 @@ use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
-/// All that lies under one name. The default is nothing.
+/// All that lies under one name, or the rows of it that a request needs. The default is nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    body: Option<Body>,
+    pub(super) body: Option<Body>,
     /// Counting requests that were carried out, so that a repetition is recognised. Kept apart from the body: a latch that
     /// is open again is gone, and a repeated `Init` must still not close it a second time.
     #[serde(with = "super::pairs")]
-    seen: BTreeMap<WireOwner, Seen>,
+    pub(super) seen: BTreeMap<WireOwner, Seen>,
+    /// There may be parts of the body that are not loaded.
+    #[serde(skip)]
+    pub(super) more_parts: bool,
+    /// There may be requests that are remembered and not loaded.
+    #[serde(skip)]
+    pub(super) more_seen: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Body {
+pub(super) enum Body {
     Mutex(mutex::State),
     RwLock(rwlock::State),
     Semaphore(semaphore::State),
@@ -102,9 +108,9 @@ impl Hold {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Seen {
-    answer: Counted,
-    expires: Instant,
+pub(super) struct Seen {
+    pub(super) answer: Counted,
+    pub(super) expires: Instant,
 }
 
 /// The state of one kind, made empty if nothing is there; `tidy` takes it away again if it stays empty.
@@ -121,10 +127,10 @@ impl Record {
     /// Whether nothing lies there.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.body.is_none() && self.seen.is_empty()
+        self.body.is_none() && self.seen.is_empty() && !self.more_parts && !self.more_seen
     }
 
-    /// Takes away what has ended by `at`.
+    /// Removes what has ended by `at`.
     pub fn expire(&mut self, at: Instant) {
         if let Some(body) = &mut self.body {
             body.expire(at);
@@ -136,7 +142,7 @@ impl Record {
     }
 
     fn tidy(&mut self) {
-        if self.body.as_ref().is_some_and(Body::is_empty) {
+        if !self.more_parts && self.body.as_ref().is_some_and(Body::is_empty) {
             self.body = None;
         }
     }
@@ -167,7 +173,7 @@ impl Record {
         })
     }
 
-    /// Leaves nothing of the owner's claim here, then grants to the successor, if one is named.
+    /// Removes all that the owner's claim has here, then grants to the successor, if one is named.
     ///
     /// # Errors
     ///
@@ -201,7 +207,7 @@ impl Record {
         Ok(Step { answer: Released { held, next, woke: None }, wake })
     }
 
-    /// Keeps the owner's hold, or looks for it.
+    /// Renews the owner's hold, or only looks whether it is there.
     pub fn renew(&mut self, request: &Renew, now: Now) -> Renewed {
         self.expire(now.at);
         let hold = match (&mut self.body, request.claim) {
@@ -227,7 +233,7 @@ impl Record {
     pub fn count(&mut self, request: &Count, now: Now) -> Result<Step<CountOutcome>> {
         self.expire(now.at);
         let read = request.op.is_read();
-        // First, so that a late repetition tells whether the first one was carried out.
+        // Before the check for lateness: a late repetition still gets the first answer.
         if let Some(seen) = self.seen.get(&request.id) {
             return Ok(Step::quiet(CountOutcome::Counted(seen.answer)));
         }
@@ -247,7 +253,7 @@ impl Record {
         Ok(Step { answer: CountOutcome::Counted(answer), wake })
     }
 
-    /// Removes all holders and tells whom.
+    /// Removes all holders and returns them.
     pub fn force_release(&mut self, now: Now) -> Step<Vec<Holder>> {
         self.expire(now.at);
         let answer = self.holders(now.at);
@@ -261,7 +267,7 @@ impl Record {
         Step { answer, wake }
     }
 
-    /// Everybody who holds something here or stands in a queue, holders first.
+    /// All owners that hold something here or wait in a queue, holders first.
     #[must_use]
     pub fn owners(&self) -> Vec<WireOwner> {
         match &self.body {
@@ -272,7 +278,7 @@ impl Record {
         }
     }
 
-    /// Takes away what owners have here of whom a store knows that they are dead: their leases have not ended, and need not.
+    /// Removes all that dead owners have here, before their leases end.
     pub fn forget(&mut self, gone: &dyn Fn(WireOwner) -> bool) -> Wake {
         let wake = match &mut self.body {
             Some(Body::Mutex(state)) => state.forget(gone),
@@ -293,7 +299,7 @@ impl Record {
         }
     }
 
-    /// What people see of it now; `None` if nothing lies there.
+    /// What can be seen of it now; `None` if nothing lies there.
     #[must_use]
     pub fn snapshot(&self, name: &Name, at: Instant) -> Option<Snapshot> {
         let mut living = self.clone();

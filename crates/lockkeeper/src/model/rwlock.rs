@@ -12,19 +12,19 @@ use crate::runtime::Instant;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
-    writer: Option<(WireOwner, Hold)>,
-    /// May include the writer itself, which takes its read hold before it gives up writing (a downgrade).
+    pub(super) writer: Option<(WireOwner, Hold)>,
+    /// May include the writer itself: a downgrade acquires the read hold before it releases the write hold.
     #[serde(with = "super::pairs")]
-    readers: BTreeMap<WireOwner, Hold>,
+    pub(super) readers: BTreeMap<WireOwner, Hold>,
     /// Writers that wait. A mark ends unless its owner asks again in time.
     #[serde(with = "super::pairs")]
-    pending: BTreeMap<WireOwner, Pending>,
+    pub(super) pending: BTreeMap<WireOwner, Pending>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Pending {
-    since: Instant,
-    expires: Instant,
+pub(super) struct Pending {
+    pub(super) since: Instant,
+    pub(super) expires: Instant,
 }
 
 impl State {
@@ -97,7 +97,7 @@ impl State {
     }
 
     pub(super) fn release_write(&mut self, owner: WireOwner) -> (bool, Wake) {
-        // A writer that gives up waiting lets the readers behind it pass; a downgrade lets in other readers.
+        // When a waiting writer gives up, the readers behind it may enter; after a downgrade, other readers may.
         let waited = self.pending.remove(&owner).is_some();
         let held = self.write_hold_of(owner).is_some();
         if held {
@@ -106,10 +106,24 @@ impl State {
         (held, if held || waited { Wake::ALL } else { Wake::NOBODY })
     }
 
-    /// Everybody in it, holders first.
+    /// All owners in it, holders first.
     pub(super) fn owners(&self) -> Vec<WireOwner> {
         let writer = self.writer.iter().map(|(owner, _)| *owner);
         writer.chain(self.readers.keys().copied()).chain(self.pending.keys().copied()).collect()
+    }
+
+    /// Those in the way of a refused request.
+    pub(super) fn blockers(&self, request: &Acquire) -> Vec<WireOwner> {
+        if let Some((writer, _)) = &self.writer {
+            return vec![*writer];
+        }
+        match request.claim {
+            Claim::Read => {
+                let before = self.pending.iter().filter(|(_, mark)| mark.since <= request.since);
+                before.map(|(owner, _)| *owner).filter(|owner| *owner != request.owner).collect()
+            }
+            _ => self.readers.keys().copied().collect(),
+        }
     }
 
     pub(super) fn forget(&mut self, gone: &dyn Fn(WireOwner) -> bool) -> Wake {

@@ -14,15 +14,15 @@ use crate::runtime::Instant;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct State {
     /// `None` until somebody sets the size.
-    total: Option<u32>,
+    pub(super) total: Option<u32>,
     #[serde(with = "super::pairs")]
-    held: BTreeMap<WireOwner, Permits>,
+    pub(super) held: BTreeMap<WireOwner, Permits>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Permits {
-    count: u32,
-    hold: Hold,
+pub(super) struct Permits {
+    pub(super) count: u32,
+    pub(super) hold: Hold,
 }
 
 impl State {

@@ -1,5 +1,10 @@
-//! Backends that touch a store; each knows only the contract, never another store.
+//! Backends that touch a store; each knows only the contract, never another store. `kit` is what they share.
 
+#[cfg_attr(
+    not(all(feature = "sqlite", target_os = "linux")),
+    allow(dead_code, reason = "the memory store keeps whole records and needs no tables")
+)]
+pub(crate) mod kit;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;

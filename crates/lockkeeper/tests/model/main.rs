@@ -10,6 +10,7 @@ mod ledger;
 mod mutex;
 mod negative;
 mod owners;
+mod rows;
 mod rwlock;
 mod script;
 mod semaphore;

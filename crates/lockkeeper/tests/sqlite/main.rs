@@ -5,10 +5,11 @@ mod callers;
 mod death;
 mod files;
 mod folder;
-mod mail;
+mod layout;
 mod processes;
 #[path = "../topology/scoped.rs"]
 mod scoped;
+mod wake;
 mod worker;
 
 mod contract {

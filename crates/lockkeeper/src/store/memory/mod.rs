@@ -21,7 +21,7 @@ use state::State;
 pub struct MemoryStore {
     id: ClientId,
     runtime: Runtime,
-    state: Arc<Mutex<State>>,
+    state: Mutex<State>,
 }
 
 impl MemoryStore {
@@ -29,7 +29,7 @@ impl MemoryStore {
     #[must_use]
     pub fn new(runtime: Runtime) -> Self {
         let state = State::new(runtime.wall_micros(), runtime.now());
-        Self { id: runtime.client_id(), runtime, state: Arc::new(Mutex::new(state)) }
+        Self { id: runtime.client_id(), runtime, state: Mutex::new(state) }
     }
 
     /// Forgets everything, as a server does that restarts empty; tokens still grow.
@@ -47,19 +47,19 @@ impl MemoryStore {
         self.state().restart();
     }
 
-    /// Rings nobody from now on, as a server does whose notifications are lost.
+    /// Sends no notifications from now on, as a server does whose notifications are lost.
     pub fn mute(&self) {
         self.state().mute();
     }
 
-    /// How many names something lies under, what has expired not counted.
+    /// The number of names in use; expired ones do not count.
     #[must_use]
     pub fn len(&self) -> usize {
         let now = self.runtime.now();
         self.state().len(now)
     }
 
-    /// Whether nothing lies there.
+    /// Whether no name is in use.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -70,7 +70,7 @@ impl MemoryStore {
     }
 }
 
-/// The step is taken when the future is first polled, and done in that poll: nothing waits, so nothing can be cut in two.
+/// The step is done within the first poll of the future, so a cancelled request was carried out either not at all or entirely.
 macro_rules! at_once {
     ($step:expr) => {
         Box::pin(async move { $step })
@@ -115,7 +115,7 @@ impl Backend for MemoryStore {
         at_once!({
             let mut state = self.state();
             let now = self.runtime.now();
-            Ok(requests.iter().map(|request| Ok(state.renew(request, now))).collect())
+            Ok(requests.iter().map(|request| state.renew(request, now)).collect())
         })
     }
 
@@ -124,19 +124,19 @@ impl Backend for MemoryStore {
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
-        at_once!(Ok(State::watch(&self.state, watch)))
+        at_once!(Ok(self.state().listeners.subscribe(&watch.name, watch.own_place())))
     }
 
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        at_once!(Ok(self.state().inspect(&name, self.runtime.now())))
+        at_once!(self.state().inspect(&name, self.runtime.now()))
     }
 
     fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        at_once!(Ok(self.state().list(&listing, self.runtime.now())))
+        at_once!(self.state().list(&listing, self.runtime.now()))
     }
 
     fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        at_once!(Ok(self.state().force_release(&name, self.runtime.now())))
+        at_once!(self.state().force_release(&name, self.runtime.now()))
     }
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {

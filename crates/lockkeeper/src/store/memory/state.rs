@@ -1,43 +1,62 @@
-//! All names of the store, the token counter, and who listens.
+//! The records, the token counter and the cards of the store; requests run on them through the engine.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Claim, ClientCard, Count, CountOutcome, Decision, Forced, Holder, Listing, Notifier, Page,
-    Release, Released, Renew, Renewed, Snapshot, Standing, Subscription, Vote, VoteRequest, Watch,
+    Acquire, Attempt, AttemptAll, Claim, ClientCard, Count, CountOutcome, Decision, Forced, Listing, Page, Release, Released,
+    Renew, Renewed, Snapshot, Standing, Vote, VoteRequest,
 };
-use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Now, Quarantine, Record, Wake};
-use crate::name::{Name, matches_pattern};
-use crate::owner::{ClientId, WireOwner};
+use crate::error::Result;
+use crate::model::{Quarantine, Record, RequestRef};
+use crate::name::Name;
+use crate::owner::WireOwner;
 use crate::runtime::Instant;
+use crate::store::kit::cards::{Cards, add_cards};
+use crate::store::kit::engine::{Entry, RecordEngine, Rows, Waking};
+use crate::store::kit::listeners::Listeners;
+use crate::store::kit::listing;
 
 #[derive(Debug, Default)]
 pub(super) struct State {
     records: HashMap<Name, Record>,
-    /// The last token given out.
+    /// The last token granted.
     token: u64,
-    /// What the wall clock said, in µs, when the boot clock said that: when the store was made.
+    /// The wall clock in µs, and the boot clock, when the store was made.
     origin: (u64, Instant),
-    listeners: HashMap<Name, Vec<Listener>>,
-    last_listener: u64,
+    pub(super) listeners: Arc<Listeners>,
     muted: bool,
     /// Which run this is, and which one it knows of.
     run: u64,
     quarantine: Option<Quarantine>,
-    cards: HashMap<ClientId, (ClientCard, Instant)>,
-    /// Records are swept of the expired when there are as many as this.
+    cards: Cards,
+    /// Expired records are removed when there are as many as this.
     sweep_at: usize,
 }
 
-#[derive(Debug)]
-struct Listener {
-    id: u64,
-    owner: Option<WireOwner>,
-    notifier: Notifier,
+impl Rows for State {
+    type Peer = ();
+
+    fn load(&mut self, name: &Name, _request: RequestRef<'_>, _at: Instant) -> Result<Entry<()>> {
+        Ok(Entry::whole(self.records.remove(name).unwrap_or_default(), self.token))
+    }
+
+    fn save(&mut self, name: &Name, entry: Entry<()>) -> Result<()> {
+        self.token = self.token.max(entry.last_token);
+        self.put_back(name, entry);
+        Ok(())
+    }
+
+    fn put_back(&mut self, name: &Name, entry: Entry<()>) {
+        if !entry.record.is_empty() {
+            self.records.insert(name.clone(), entry.record);
+        }
+    }
+
+    fn wake(&mut self, name: &Name, waking: Waking<()>) -> Result<u32> {
+        Ok(if self.muted { 0 } else { self.listeners.notify(name, waking.wake) })
+    }
 }
 
 impl State {
@@ -45,52 +64,14 @@ impl State {
         Self { origin: (wall_micros, now), ..Self::default() }
     }
 
-    /// A step on one name. The record stays only if something is left in it.
-    fn step<T>(&mut self, name: &Name, at: Instant, step: impl FnOnce(&mut Record, Now) -> Result<(T, Wake)>) -> Result<T> {
-        self.step_and_wake(name, at, step).map(|(answer, _)| answer)
-    }
-
-    /// As [`State::step`]; and how many were woken by it.
-    fn step_and_wake<T>(
-        &mut self,
-        name: &Name,
-        at: Instant,
-        step: impl FnOnce(&mut Record, Now) -> Result<(T, Wake)>,
-    ) -> Result<(T, u32)> {
-        self.step_with(name, Now { at, token: self.next_token(at) }, step)
-    }
-
-    fn step_with<T>(
-        &mut self,
-        name: &Name,
-        now: Now,
-        step: impl FnOnce(&mut Record, Now) -> Result<(T, Wake)>,
-    ) -> Result<(T, u32)> {
-        let at = now.at;
-        let answer = match self.records.entry(name.clone()) {
-            Entry::Occupied(mut found) => {
-                let answer = step(found.get_mut(), now);
-                if found.get().is_empty() {
-                    found.remove();
-                }
-                answer
-            }
-            Entry::Vacant(place) => {
-                let mut record = Record::default();
-                let answer = step(&mut record, now);
-                if !record.is_empty() {
-                    place.insert(record);
-                }
-                answer
-            }
-        };
+    /// The wall clock as it was when the store was made, advanced by the boot clock: setting the clock back has no effect.
+    fn engine(&mut self, at: Instant) -> RecordEngine<'_, Self> {
         if self.records.len() >= self.sweep_at.max(1_024) {
             self.sweep(at);
             self.sweep_at = self.records.len() * 2;
         }
-        let (answer, wake) = answer?;
-        let woke = self.wake(name, wake);
-        Ok((answer, woke))
+        let micros = self.clock(at);
+        RecordEngine::new(self, at, micros, None)
     }
 
     fn sweep(&mut self, at: Instant) {
@@ -100,121 +81,55 @@ impl State {
         });
     }
 
-    /// Larger than all given out, here or in an earlier life of the program: the wall clock, as it stood when the store was made and
-    /// moved on by the boot clock, is the floor.
-    fn next_token(&self, at: Instant) -> u64 {
-        self.clock(at).max(self.token + 1)
-    }
-
     /// The store's clock, in microseconds since 1970.
     fn clock(&self, at: Instant) -> u64 {
         let (wall, made) = self.origin;
         wall + u64::try_from(at.since(made).as_micros()).unwrap_or(0)
     }
 
-    /// A grant's token is the last one from now on.
-    fn spend(&mut self, attempt: &Attempt) {
-        if let Attempt::Granted(grant) = attempt {
-            self.token = self.token.max(grant.token.unwrap_or(0));
-        }
-    }
-
     pub(super) fn acquire(&mut self, request: &Acquire, at: Instant) -> Result<Attempt> {
-        let attempt =
-            self.step(&request.name, at, |record, now| record.acquire(request, now).map(|step| (step.answer, step.wake)))?;
-        self.spend(&attempt);
-        Ok(attempt)
+        self.engine(at).acquire(request)
     }
 
     pub(super) fn acquire_all(&mut self, requests: &[Acquire], at: Instant) -> Result<AttemptAll> {
-        let before: Vec<_> = requests.iter().map(|request| self.records.get(&request.name).cloned()).collect();
-        let mut grants = Vec::with_capacity(requests.len());
-        for (index, request) in requests.iter().enumerate() {
-            // Whoever asks for several does not stand in line for one.
-            let request = Acquire { place: None, ..request.clone() };
-            let refused = match self.acquire(&request, at) {
-                Ok(Attempt::Granted(grant)) => {
-                    grants.push(grant);
-                    continue;
-                }
-                Ok(Attempt::Busy(busy)) => Ok(AttemptAll::Busy { index, busy }),
-                Ok(Attempt::Late) => Ok(AttemptAll::Late),
-                Err(error) => Err(error),
-            };
-            // In reverse, so that the oldest copy of a name that was given twice is the one that stays.
-            for (request, before) in requests.iter().zip(before).rev() {
-                match before {
-                    Some(record) => self.records.insert(request.name.clone(), record),
-                    None => self.records.remove(&request.name),
-                };
-            }
-            return refused;
-        }
-        if grants.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidArgument, "asked for no lock at all; name at least one"));
-        }
-        Ok(AttemptAll::Granted(grants))
+        self.engine(at).acquire_all(requests)
     }
 
     pub(super) fn release(&mut self, request: &Release, at: Instant) -> Result<Released> {
-        let (released, woke) = self
-            .step_and_wake(&request.name, at, |record, now| record.release(request, now).map(|step| (step.answer, step.wake)))?;
-        if let Some(next) = &released.next {
-            self.spend(next);
-        }
-        Ok(Released { woke: Some(woke), ..released })
+        self.engine(at).release(request)
     }
 
-    pub(super) fn renew(&mut self, request: &Renew, at: Instant) -> Renewed {
-        // A renewal mints no token.
-        self.records.get_mut(&request.name).map_or(Renewed::Gone, |record| record.renew(request, Now { at, token: 0 }))
+    pub(super) fn renew(&mut self, request: &Renew, at: Instant) -> Result<Renewed> {
+        self.engine(at).renew(request)
     }
 
     pub(super) fn count(&mut self, request: &Count, at: Instant) -> Result<CountOutcome> {
-        self.step(&request.name, at, |record, now| record.count(request, now).map(|step| (step.answer, step.wake)))
+        self.engine(at).count(request)
     }
 
-    pub(super) fn force_release(&mut self, name: &Name, at: Instant) -> Forced {
-        let from = self
-            .step(name, at, |record, now| {
-                let step = record.force_release(now);
-                Ok((step.answer, step.wake))
-            })
-            .unwrap_or_default();
-        Forced { from: from.into_iter().map(|holder| self.introduce(holder, at)).collect() }
+    pub(super) fn force_release(&mut self, name: &Name, at: Instant) -> Result<Forced> {
+        let from = self.engine(at).force_release(name)?;
+        Ok(Forced { from: add_cards(from, |client| Ok(self.cards.card(client, at)))? })
     }
 
-    pub(super) fn inspect(&self, name: &Name, at: Instant) -> Option<Snapshot> {
-        let mut found = self.records.get(name)?.snapshot(name, at)?;
-        found.holders = found.holders.into_iter().map(|holder| self.introduce(holder, at)).collect();
-        Some(found)
+    pub(super) fn inspect(&mut self, name: &Name, at: Instant) -> Result<Option<Snapshot>> {
+        let Some(mut found) = self.engine(at).snapshot(name)? else { return Ok(None) };
+        found.holders = add_cards(found.holders, |client| Ok(self.cards.card(client, at)))?;
+        Ok(Some(found))
     }
 
-    pub(super) fn list(&self, listing: &Listing, at: Instant) -> Page {
-        let mut names: Vec<_> = self
-            .records
-            .keys()
-            .filter(|name| matches_pattern(&listing.pattern, name.as_str()))
-            .filter(|name| listing.after.as_deref().is_none_or(|after| name.as_str() > after))
-            .collect();
-        names.sort_unstable();
-        let more = names.len() > listing.limit;
-        names.truncate(listing.limit);
-        Page {
-            next: names.last().filter(|_| more).map(|name| name.as_str().to_owned()),
-            found: names.into_iter().filter_map(|name| self.inspect(name, at)).collect(),
-        }
-    }
-
-    fn introduce(&self, mut holder: Holder, at: Instant) -> Holder {
-        let told = holder.owner.parse::<WireOwner>().ok().and_then(|owner| self.cards.get(&owner.client));
-        holder.client = told.filter(|(_, ends)| *ends > at).map(|(card, _)| card.clone());
-        holder
+    pub(super) fn list(&mut self, listing: &Listing, at: Instant) -> Result<Page> {
+        let names = |state: &mut Self, after: &str, from: &str| {
+            let known = state.records.keys().filter(|name| name.as_str() > after && name.as_str() >= from);
+            let mut names: Vec<Name> = known.cloned().collect();
+            names.sort_unstable();
+            Ok(names)
+        };
+        listing::page(self, listing, names, |state, name| state.inspect(name, at))
     }
 
     pub(super) fn announce(&mut self, card: ClientCard, now: Instant, until: Instant) {
-        self.cards.retain(|_, (_, ends)| *ends > now);
-        self.cards.insert(card.id, (card, until));
+        self.cards.announce(card, now, until);
     }
 
     pub(super) fn len(&mut self, at: Instant) -> usize {
@@ -247,31 +162,30 @@ impl State {
             return Ok(Decision::Cast(Attempt::Late));
         }
         let left = Quarantine::meet(&mut self.quarantine, &self.run.to_string(), at, *max_lease);
-        let repeated = self.has(&acquire.name, acquire.owner, at);
+        let repeated = self.has(&acquire.name, acquire.owner, at)?;
         if !left.is_zero() && !repeated {
             return Ok(Decision::Quarantined(left));
         }
         // A repeated request carries a token that another server of the quorum gave out.
         let given_out = if repeated { self.token } else { 0 };
         let floor = Quarantine::highest_floor(*floor, self.clock(at).max(given_out), *max_lease);
-        let now = Now { at, token: self.next_token(at).max(floor) };
-        let (mut attempt, _) =
-            self.step_with(&acquire.name, now, |record, now| record.acquire(acquire, now).map(|step| (step.answer, step.wake)))?;
+        let mut attempt = self.engine(at).with_token_floor(floor).acquire(acquire)?;
         if let Attempt::Granted(grant) = &mut attempt {
             // The same grant again keeps its token, unless the floor has risen since.
             grant.token = grant.token.max(Some(floor));
+            self.token = self.token.max(grant.token.unwrap_or(0));
         }
-        self.spend(&attempt);
         Ok(Decision::Cast(attempt))
     }
 
-    fn has(&mut self, name: &Name, owner: WireOwner, at: Instant) -> bool {
-        self.renew(&Renew { name: name.clone(), claim: Claim::Mutex, owner, lease: None }, at).is_kept()
+    fn has(&mut self, name: &Name, owner: WireOwner, at: Instant) -> Result<bool> {
+        let look = Renew { name: name.clone(), claim: Claim::Mutex, owner, lease: None };
+        Ok(self.renew(&look, at)?.is_kept())
     }
 
     pub(super) fn keep_vote(&mut self, request: &Renew, at: Instant, not_after: Instant, max_lease: Duration) -> Result<Renewed> {
         let left = Quarantine::meet(&mut self.quarantine, &self.run.to_string(), at, max_lease);
-        let kept = self.renew(request, at);
+        let kept = self.renew(request, at)?;
         let (Renewed::Gone, Some(lease), false) = (kept, request.lease, left.is_zero()) else { return Ok(kept) };
         if at > not_after {
             return Err(Quarantine::late_renewal());
@@ -300,56 +214,5 @@ impl State {
 
     pub(super) fn mute(&mut self) {
         self.muted = true;
-    }
-
-    pub(super) fn watch(state: &Arc<Mutex<Self>>, watch: Watch) -> Subscription {
-        let notifier = Notifier::default();
-        let mut inner = state.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.last_listener += 1;
-        let id = inner.last_listener;
-        let listener = Listener { id, owner: watch.own_place(), notifier: notifier.clone() };
-        inner.listeners.entry(watch.name.clone()).or_default().push(listener);
-        let only_for_owner = watch.own_place().is_some();
-        let subscription = Subscription::new(&notifier, Listening { state: Arc::downgrade(state), name: watch.name, id });
-        if only_for_owner { subscription.only_for_owner() } else { subscription }
-    }
-
-    /// Rings; how many subscriptions.
-    fn wake(&self, name: &Name, wake: Wake) -> u32 {
-        if self.muted || wake == Wake::default() {
-            return 0;
-        }
-        let mut notified = 0;
-        for listener in self.listeners.get(name).into_iter().flatten() {
-            let called = match listener.owner {
-                Some(owner) => wake.head == Some(owner),
-                None => wake.all,
-            };
-            if called {
-                listener.notifier.notify();
-                notified += 1;
-            }
-        }
-        notified
-    }
-}
-
-/// Ends the listening when dropped.
-struct Listening {
-    state: Weak<Mutex<State>>,
-    name: Name,
-    id: u64,
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        let Some(state) = self.state.upgrade() else { return };
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(listeners) = state.listeners.get_mut(&self.name) {
-            listeners.retain(|listener| listener.id != self.id);
-            if listeners.is_empty() {
-                state.listeners.remove(&self.name);
-            }
-        }
     }
 }

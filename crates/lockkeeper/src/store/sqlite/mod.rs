@@ -1,19 +1,21 @@
 //! SQLite: one file for all processes of one machine, and no server. The model itself runs on its rows.
 //!
-//! Beside the file `F` lie SQLite's `F-wal` and `F-shm`, and the directory `F-live` with a named pipe for each client that is alive and a
-//! socket for each that waits. Leases are on the boot clock, which all processes share; what another boot left is over.
+//! Beside the file `F` lie SQLite's `F-wal` and `F-shm`, and the directory `F-live` with a named pipe for each live client and a
+//! socket for each that waits. Leases are on the boot clock, which all processes share; leases of another boot are over.
 
-mod book;
 mod config;
-mod engine;
+mod connection;
 mod error;
-mod letters;
-mod life;
-mod look;
-mod notify;
-mod place;
+mod files;
+mod layout;
+mod liveness;
+mod message;
+mod requests;
+mod rows;
 mod self_test;
-mod steps;
+mod wake;
+mod watch;
+mod worker;
 
 use std::any::Any;
 use std::os::fd::OwnedFd;
@@ -21,23 +23,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Finding, Forced, Kind, Listing,
-    Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Finding, Forced, Kind, Listing, Page,
+    Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::Result;
 use crate::name::Name;
 use crate::runtime::Runtime;
-use book::Ties;
+use crate::store::kit::listeners::Registration;
 pub use config::Config;
-use engine::Engine;
-use life::{Instance, Lives};
-use notify::Post;
-use place::Place;
+use connection::Shared;
+use files::Files;
+use liveness::{Instance, Liveness};
+use wake::Wakeups;
+use worker::Worker;
 
 /// A file of locks on this machine.
 #[derive(Debug)]
 pub struct SqliteStore {
-    engine: Engine,
+    worker: Worker,
 }
 
 impl SqliteStore {
@@ -48,7 +51,7 @@ impl SqliteStore {
     ///
     /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the machine gives no descriptor.
     pub fn liveness(&self) -> Result<OwnedFd> {
-        self.engine.ties().lives.copy()
+        self.worker.shared().liveness.copy()
     }
 
     /// Opens the file, or makes it.
@@ -58,14 +61,14 @@ impl SqliteStore {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the file is none of ours, damaged, from another machine, or on a network file system;
     /// [`ErrorKind::Denied`](crate::ErrorKind::Denied) if this user may not write there; [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if it cannot be used now.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
-        let place = Arc::new(Place::open(&config)?);
-        let lives = Arc::new(Lives::new(Arc::clone(&place), Instance(runtime.client_id().bits())));
-        let post = Post::new(Arc::clone(&place), Arc::clone(&lives), runtime.clone())?;
+        let files = Arc::new(Files::open(&config)?);
+        let liveness = Arc::new(Liveness::new(Arc::clone(&files), Instance(runtime.client_id().bits())));
+        let wakeups = Wakeups::new(Arc::clone(&files), Arc::clone(&liveness), runtime.clone())?;
         let boot = runtime.boot()?;
-        let engine = Engine::new(Arc::new(Ties { runtime: runtime.clone(), place, lives, post, boot }));
-        // In writing: whoever may only read is told now.
-        engine.ask(|book| book.turn(true, |_| Ok(()))).await?;
-        Ok(Arc::new(Self { engine }))
+        let worker = Worker::new(Arc::new(Shared { runtime: runtime.clone(), files, liveness, wakeups, boot }));
+        // A write: a user who may only read is refused now.
+        worker.run(|database| database.transaction(true, |_| Ok(()))).await?;
+        Ok(Arc::new(Self { worker }))
     }
 
     /// All that [`connect`](Self::connect) looks at, and who may use the file.
@@ -77,21 +80,24 @@ impl SqliteStore {
     }
 }
 
-/// Listens until it is dropped.
+/// Ends a subscription when dropped.
 struct Listening {
-    engine: Engine,
+    worker: Worker,
     name: Name,
-    id: u64,
-    enlisted: bool,
+    registration: Option<Registration>,
+    /// The store is in the table of listeners.
+    listed: bool,
 }
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        self.engine.ties().post.take_down(&self.name, self.id);
-        if self.enlisted && !self.engine.ties().post.wants_all(&self.name) {
+        drop(self.registration.take());
+        let wakeups = &self.worker.shared().wakeups;
+        wakeups.stop_watching(&self.name);
+        if self.listed && !wakeups.listeners().has_unfiltered(&self.name) {
             let name = self.name.clone();
-            // A listener that is left is struck out by the first who writes to it in vain.
-            let _ = self.engine.send(move |book| drop(book.enlist(&name)));
+            // A listener that stays is removed by the first who cannot reach it.
+            let _ = self.worker.spawn(move |database| drop(database.update_listener(&name)));
         }
     }
 }
@@ -111,48 +117,49 @@ impl Backend for SqliteStore {
     }
 
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        Arc::new(Self { engine: self.engine.another() })
+        Arc::new(Self { worker: self.worker.second_connection() })
     }
 
     /// Which file it is, however it was named.
     fn identity(&self) -> Reply<'_, String> {
-        let place = &self.engine.ties().place;
-        let known = place.identity().map(|(device, inode)| format!("{device}:{inode}"));
-        Box::pin(async move { known.map_err(|cause| error::of_file(cause, "look at", place.file())) })
+        let files = &self.worker.shared().files;
+        let known = files.identity().map(|(device, inode)| format!("{device}:{inode}"));
+        Box::pin(async move { known.map_err(|cause| error::of_file(cause, "look at", files.file())) })
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
-        self.engine.ask(move |book| book.acquire(&request))
+        self.worker.run(move |database| database.acquire(&request))
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        self.engine.ask(move |book| book.acquire_all(&requests))
+        self.worker.run(move |database| database.acquire_all(&requests))
     }
 
     fn release(&self, request: Release) -> Reply<'_, Released> {
-        self.engine.ask(move |book| book.release(&request))
+        self.worker.run(move |database| database.release(&request))
     }
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
-        // Nobody waits for it but those who let others go first, and these should not be done before the others have heard.
-        self.engine.leave(move |book| book.renew(&requests))
+        // On the thread: the keeper is in no hurry, and a client that backs off after a release must not finish before others were woken.
+        self.worker.run_on_thread(move |database| database.renew(&requests))
     }
 
     fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
-        self.engine.ask(move |book| book.count(&request))
+        self.worker.run(move |database| database.count(&request))
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         Box::pin(async move {
-            let notifier = Notifier::default();
             let owner = watch.own_place();
             let name = watch.name;
-            let id = self.engine.ties().post.hang(&name, owner, notifier.clone())?;
-            // Whoever stands in a queue is known by the row it stands in.
-            let enlisted = owner.is_none();
-            let listening = Listening { engine: self.engine.clone(), name: name.clone(), id, enlisted };
-            if enlisted {
-                self.engine.ask(move |book| book.enlist(&name)).await?;
+            let shared = self.worker.shared();
+            let (notifier, registration) = shared.wakeups.register(&name, owner)?;
+            // A waiter in a queue is found by its row.
+            let listed = owner.is_none();
+            let listening =
+                Listening { worker: self.worker.clone(), name: name.clone(), registration: Some(registration), listed };
+            if listed {
+                self.worker.run(move |database| database.update_listener(&name)).await?;
             }
             let subscription = Subscription::new(&notifier, listening);
             Ok(if owner.is_some() { subscription.only_for_owner() } else { subscription })
@@ -160,20 +167,20 @@ impl Backend for SqliteStore {
     }
 
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        self.engine.ask(move |book| book.inspect(&name))
+        self.worker.run(move |database| database.inspect(&name))
     }
 
     fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        self.engine.ask(move |book| book.list(&listing))
+        self.worker.run(move |database| database.list(&listing))
     }
 
     fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        self.engine.ask(move |book| book.force_release(&name).map(|from| Forced { from }))
+        self.worker.run(move |database| database.force_release(&name))
     }
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
-        let until = self.engine.ties().runtime.now().plus(ttl);
-        self.engine.ask(move |book| book.announce(&card, until))
+        let until = self.worker.shared().runtime.now().plus(ttl);
+        self.worker.run(move |database| database.announce(&card, until))
     }
 
     fn extension(&self) -> Option<&(dyn Any + Send + Sync)> {

@@ -1,7 +1,7 @@
-//! Where the store lies: the file, and beside it the directory of those who live. What is wrong with either is told here, in words.
+//! The files of a store: the database, and beside it the directory of liveness pipes. Errors say what is wrong with either.
 //!
-//! The file is made whole under another name and then given its own, so nobody ever meets half a store; a file that is not ours is never
-//! opened by SQLite at all.
+//! A new database is completed under another name and then linked to its own, so nobody ever sees half of one. SQLite never opens a file
+//! that is not a lockkeeper database.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read};
@@ -9,38 +9,25 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rusqlite::Connection;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
 use super::config::Config;
+use super::layout::{self, APPLICATION, LAYOUT, LAYOUT_BEFORE};
 use super::{error, self_test};
 use crate::error::{Error, ErrorKind, Result};
 
-/// Marks the file as ours, in SQLite's header: "LKPR".
-const APPLICATION: u32 = 0x4c4b_5052;
-/// The layout of the tables.
-const LAYOUT: u32 = 1;
-
-const TABLES: &str = "
-    CREATE TABLE store (one INTEGER PRIMARY KEY CHECK (one = 1), token INTEGER NOT NULL, machine TEXT NOT NULL, boot TEXT NOT NULL);
-    INSERT INTO store VALUES (1, 0, '', '');
-    CREATE TABLE lock (name TEXT PRIMARY KEY, version INTEGER NOT NULL, body TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE listener (name TEXT NOT NULL, instance TEXT NOT NULL, PRIMARY KEY (name, instance)) WITHOUT ROWID;
-    CREATE TABLE client (id TEXT PRIMARY KEY, ends INTEGER NOT NULL, card TEXT NOT NULL) WITHOUT ROWID;
-";
-
-/// The file and its neighbourhood.
+/// The database and the directory beside it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct Files {
     file: PathBuf,
     live: PathBuf,
-    /// A short way into `live`: the path of a socket is at most 107 bytes.
+    /// A short path into `live`: the path of a socket is at most 107 bytes.
     live_fd: OwnedFd,
-    /// The rights of what is made beside the file.
+    /// The permissions of what is made beside the file.
     mode: u32,
 }
 
-impl Place {
+impl Files {
     /// Finds the store, or makes an empty one.
     pub(super) fn open(config: &Config) -> Result<Self> {
         let named = config.path();
@@ -56,7 +43,7 @@ impl Place {
                 .create(directory)
                 .map_err(|cause| error::of_file(cause, "make the directory", directory))?;
         }
-        // One name for one file: the directory of the living goes by it.
+        // One name for one file: the name of the directory beside it depends on it.
         let file = match std::fs::canonicalize(named) {
             Ok(file) => file,
             Err(_) => {
@@ -78,12 +65,12 @@ impl Place {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let live_fd =
             rustix::fs::open(&live, flags, Mode::empty()).map_err(|cause| error::of_file(cause.into(), "open", &live))?;
-        let place = Self { file, live, live_fd, mode };
+        let files = Self { file, live, live_fd, mode };
         if is_new {
-            place.make()?;
-            recognise(&place.file)?;
+            files.make()?;
+            recognise(&files.file)?;
         }
-        Ok(place)
+        Ok(files)
     }
 
     /// The file.
@@ -91,17 +78,17 @@ impl Place {
         &self.file
     }
 
-    /// The directory of the living.
+    /// The directory of liveness pipes and sockets.
     pub(super) fn live(&self) -> &Path {
         &self.live
     }
 
-    /// The rights of what is made beside the file.
+    /// The permissions of what is made beside the file.
     pub(super) fn mode(&self) -> u32 {
         self.mode
     }
 
-    /// Where the socket of this name is, shortly.
+    /// A short path of the socket of this name.
     pub(super) fn socket(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}.sock", self.live_fd.as_raw_fd()))
     }
@@ -124,7 +111,7 @@ impl Place {
             path.push(suffix);
             PathBuf::from(path)
         };
-        // What a file that was removed left behind would be taken for a part of the new one.
+        // SQLite would take the leftovers of a removed file for parts of the new one.
         for stale in ["-wal", "-shm", "-journal", "-new", "-new-wal", "-new-shm", "-new-journal"] {
             match std::fs::remove_file(beside(stale)) {
                 Err(cause) if cause.kind() != io::ErrorKind::NotFound => {
@@ -137,9 +124,9 @@ impl Place {
         let made = OpenOptions::new().write(true).create_new(true).mode(self.mode).open(&new);
         let made = made.map_err(|cause| error::of_file(cause, "make", &self.file))?;
         let kept = made.set_permissions(Permissions::from_mode(self.mode)).and_then(|()| {
-            build(&new).map_err(io::Error::other)?;
+            layout::build(&new).map_err(io::Error::other)?;
             made.sync_all()?;
-            // Not renamed: that would replace a file that somebody else made meanwhile.
+            // Linked, not renamed: a rename would replace a file that was made meanwhile.
             std::fs::hard_link(&new, &self.file)?;
             std::fs::remove_file(&new)
         });
@@ -147,18 +134,7 @@ impl Place {
     }
 }
 
-fn build(file: &Path) -> rusqlite::Result<()> {
-    let connection = Connection::open(file)?;
-    // Synced once, when it is whole.
-    connection.pragma_update(None, "synchronous", "off")?;
-    connection.pragma_update(None, "application_id", APPLICATION)?;
-    connection.pragma_update(None, "user_version", LAYOUT)?;
-    connection.execute_batch(TABLES)?;
-    connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
-    connection.close().map_err(|(_, error)| error)
-}
-
-/// Looks at the file's own header, without SQLite: what is not ours is not touched.
+/// Reads the file's header without SQLite, so that a file that is not ours is not touched.
 fn recognise(file: &Path) -> Result<()> {
     let config = |message: String| Err(Error::new(ErrorKind::Config, message));
     let shown = file.display();
@@ -180,12 +156,13 @@ fn recognise(file: &Path) -> Result<()> {
         return config(format!("{shown} is no store of lockkeeper; it is left as it is: name another file, or move it away"));
     }
     match number(60) {
-        LAYOUT => Ok(()),
-        other => config(format!("{shown} has layout {other}, and this version knows {LAYOUT}; use one version of lockkeeper")),
+        // The log may hold a newer number; `layout::upgrade` asks SQLite.
+        LAYOUT | LAYOUT_BEFORE => Ok(()),
+        other => Err(layout::unknown(file, other)),
     }
 }
 
-/// An existing file says for whom it is; for a new one its directory does: shared by a group, or private.
+/// The permissions of an existing file; for a new one, those that its directory suggests: shared by a group, or private.
 fn mode_for(file: &Path, directory: &Path) -> Result<u32> {
     match std::fs::metadata(file) {
         Ok(data) => Ok(data.permissions().mode() & 0o666),
@@ -197,7 +174,7 @@ fn mode_for(file: &Path, directory: &Path) -> Result<u32> {
 }
 
 fn make_directory(live: &Path, mode: u32) -> Result<()> {
-    // Who may read may enter; of a shared one the group stays that of the directory above.
+    // Readers may enter; a shared directory keeps the group of the one above.
     let mode = mode | (mode & 0o444) >> 2 | if mode & 0o060 == 0 { 0 } else { 0o2000 };
     match DirBuilder::new().mode(mode & 0o777).create(live) {
         Ok(()) => std::fs::set_permissions(live, Permissions::from_mode(mode)),

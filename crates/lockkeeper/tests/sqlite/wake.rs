@@ -1,4 +1,4 @@
-//! Letters come to whoever waits, whatever becomes of the executor on which the mail was first read.
+//! Wake-ups reach every waiter, whatever becomes of the executor on which the socket was first read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::runtime::Builder;
 
 use crate::folder::Folder;
 
-/// A client of the file, with a mailbox of its own, that holds one lock.
+/// A client of the file, with a socket of its own, that holds one lock.
 struct Holder {
     store: Arc<SqliteStore>,
     owner: WireOwner,
@@ -68,20 +68,20 @@ async fn subscription(store: &SqliteStore) -> Subscription {
         .unwrap()
 }
 
-async fn assert_rung(subscription: &Subscription) {
-    tokio::time::timeout(Duration::from_secs(10), subscription.notified()).await.expect("a letter was written");
+async fn assert_notified(subscription: &Subscription) {
+    tokio::time::timeout(Duration::from_secs(10), subscription.notified()).await.expect("a wake-up was sent");
 }
 
 #[tokio::test]
-async fn a_letter_rings() {
+async fn a_wake_up_notifies() {
     let folder = Folder::new();
     let (holder, store) = (Holder::of(&folder).await, open(&folder).await);
     let subscription = subscription(&store).await;
     holder.release().await;
-    assert_rung(&subscription).await;
+    assert_notified(&subscription).await;
 }
 
-/// Two executors with a subscription each; the mail is first read on the one that `leave` gets.
+/// Two executors with a subscription each; the socket is first read on the one that `leave` gets.
 fn on_two_executors(leave: impl FnOnce(tokio::runtime::Runtime) -> Option<tokio::runtime::Runtime>) {
     let folder = Folder::new();
     let executor = || Builder::new_current_thread().enable_all().build().unwrap();
@@ -95,13 +95,13 @@ fn on_two_executors(leave: impl FnOnce(tokio::runtime::Runtime) -> Option<tokio:
     let _left = leave(first);
     second.block_on(async {
         holder.release().await;
-        assert_rung(&early).await;
-        assert_rung(&late).await;
+        assert_notified(&early).await;
+        assert_notified(&late).await;
     });
 }
 
 #[test]
-fn mail_is_read_when_the_executor_of_the_first_who_waited_has_ended() {
+fn wake_ups_are_read_when_the_executor_of_the_first_waiter_has_ended() {
     on_two_executors(|first| {
         drop(first);
         None
@@ -109,25 +109,25 @@ fn mail_is_read_when_the_executor_of_the_first_who_waited_has_ended() {
 }
 
 #[test]
-fn mail_is_read_when_the_executor_of_the_first_who_waited_rests() {
+fn wake_ups_are_read_when_the_executor_of_the_first_waiter_is_idle() {
     on_two_executors(Some);
 }
 
-/// Tokio complains of the missing driver by a panic, which ends the task that reads, and nothing else.
+/// Tokio panics for want of an I/O driver, which ends the task that reads, and nothing else.
 #[test]
-fn mail_is_read_where_the_executor_has_no_driver_for_it() {
+fn wake_ups_are_read_where_the_executor_has_no_io_driver() {
     let folder = Folder::new();
     Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
         let (holder, store) = (Holder::of(&folder).await, open(&folder).await);
         let subscription = subscription(&store).await;
         holder.release().await;
-        assert_rung(&subscription).await;
+        assert_notified(&subscription).await;
     });
 }
 
-/// What reads the mail must not keep the sign of life of a client that is gone: here it never learns of that, because nothing runs it.
+/// The task that reads the socket must not keep the pipe of a closed client open: here it never runs again.
 #[test]
-fn a_client_that_is_gone_is_dead_although_its_executor_rests() {
+fn a_closed_client_is_dead_although_its_executor_is_idle() {
     let folder = Folder::new();
     let resting = Builder::new_current_thread().enable_all().build().unwrap();
     let (holder, subscription) = resting.block_on(async {

@@ -1,0 +1,13 @@
+//! What stores share: the engine that runs the model on rows, the listener table, the token rule, listing, client cards.
+//!
+//! A SQL store implements [`rows::RowTable`] for its transaction (seven statements), forwards [`engine::Rows`] to it, and sends
+//! wake-ups; [`engine::RecordEngine`] carries out every request that concerns records.
+
+pub(crate) mod cards;
+pub(crate) mod engine;
+pub(crate) mod listeners;
+pub(crate) mod listing;
+pub(crate) mod rows;
+#[cfg(test)]
+mod rows_test;
+pub(crate) mod tokens;
