@@ -1,5 +1,6 @@
 //! What the public API offers beyond acquiring and releasing: calls that own their handle, loss, permit ids, listing, limits for
 //! outages, and what dropping the last client waits for.
+#![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -130,7 +131,7 @@ async fn generic_code_works_with_any_guard() {
     assert!(finish(client.mutex("m").lock().await.unwrap()).await);
     assert!(finish(client.rwlock("r").write().await.unwrap().downgrade().await.unwrap()).await);
     assert!(!finish(client.semaphore("s", 1).acquire().await.unwrap()).await, "permits have no token");
-    let both = MultiLock::new().and(&client.mutex("a")).and(client.rwlock("b").read());
+    let both = MultiLock::new().and(client.mutex("a")).and(client.rwlock("b").read());
     both.lock().await.unwrap().release().await.unwrap();
     assert_eq!(client.with_lock("m", async { 7 }).await.unwrap(), 7);
 }

@@ -33,7 +33,6 @@ impl List {
     }
 
     /// Gives the names one by one, as the store gives them: in no order, and a name may come twice.
-    #[must_use]
     pub fn stream(self) -> ListStream {
         let listing = Listing { pattern: self.pattern, after: None, limit: PAGE.min(self.limit).max(1) };
         ListStream { client: self.client, listing, page: VecDeque::new(), more: true, left: self.limit }

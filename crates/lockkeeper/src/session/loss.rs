@@ -52,6 +52,7 @@ impl Loss {
     /// Blocks this thread until the hold is lost, the guard is gone, or `limit` has passed; the reason if it is lost.
     ///
     /// For threads; in a task await it instead.
+    #[must_use]
     pub fn wait_timeout(&self, limit: Duration) -> Option<LossReason> {
         let hold = &self.0;
         let clock = &hold.core().runtime;

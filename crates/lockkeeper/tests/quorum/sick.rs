@@ -17,6 +17,9 @@ use lockkeeper::{Client, Error, ErrorKind, Result};
 
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(3_600);
 
+/// What is to be late next, and by how much.
+type Delays = Arc<Mutex<VecDeque<(Sort, Option<Duration>)>>>;
+
 /// What is wrong with a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Illness {
@@ -52,7 +55,7 @@ pub(crate) struct Sick {
     backend: Arc<dyn Backend>,
     illness: Arc<Mutex<Illness>>,
     /// Requests that the network will carry late, in order.
-    late: Arc<Mutex<VecDeque<(Sort, Option<Duration>)>>>,
+    late: Delays,
     /// How far its clock and its tokens are ahead of the store's, in microseconds.
     ahead: Arc<AtomicI64>,
 }
@@ -116,7 +119,7 @@ pub(crate) struct Ward {
     pub(crate) stores: Vec<Arc<MemoryStore>>,
     illnesses: Vec<Arc<Mutex<Illness>>>,
     ahead: Vec<Arc<AtomicI64>>,
-    late: Vec<Arc<Mutex<VecDeque<(Sort, Option<Duration>)>>>>,
+    late: Vec<Delays>,
     runtime: Runtime,
 }
 

@@ -156,7 +156,7 @@ async fn a_batch_does_not_depend_on_an_executor_that_stands_still() {
     let stopped = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     others_go_on_without(stopped, |stopped| {
         // It lives on, and nobody runs it. A runtime may not be dropped inside another.
-        std::mem::forget(stopped);
+        let _ = std::mem::ManuallyDrop::new(stopped);
     })
     .await;
 }

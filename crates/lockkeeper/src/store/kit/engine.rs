@@ -65,6 +65,9 @@ impl<P> Entry<P> {
     }
 }
 
+/// A name before and after a step that may be taken back, and whom the step wakes.
+type Tried<P> = (Entry<P>, Entry<P>, Wake);
+
 /// Whom to wake at a name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waking<P> {
@@ -145,7 +148,8 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
         if requests.is_empty() {
             return Err(Error::new(ErrorKind::InvalidArgument, "acquire_all needs at least one name"));
         }
-        let mut entries: BTreeMap<Name, (Entry<R::Peer>, Entry<R::Peer>, Wake)> = BTreeMap::new();
+        // Each name as it was loaded, as it is now, and whom to wake.
+        let mut entries: BTreeMap<Name, Tried<R::Peer>> = BTreeMap::new();
         let mut grants = Vec::with_capacity(requests.len());
         let mut refused = None;
         for (index, request) in requests.iter().enumerate() {

@@ -119,7 +119,7 @@ fn ask(number: u64, claim: Claim, at: u64, lease: u64) -> Acquire {
         since: Instant::from_nanos(at),
         beside: None,
         place: Some(Duration::from_nanos(lease)),
-        floor: 0,
+        any_size: false,
     }
 }
 

@@ -250,7 +250,7 @@ impl Cluster {
                     last = Some(Error::new(
                         ErrorKind::Unavailable,
                         format!("no reply to CLUSTER SLOTS from {address} within {PATIENCE:?}"),
-                    ))
+                    ));
                 }
             }
         }
