@@ -205,9 +205,9 @@ notices! {
     CountIsNotRepeatable in a_repeated_count by latch::a_lost_answer_counts_once;
     HandOverForgetsTheSuccessor in a_forgotten_successor by contract::a_hand_over_is_one_step;
     NobodyQueues in a_missing_queue by fairness::serves_in_order_across_clients;
-    WakingIsNotTold in waking_untold by courtesy::a_release_tells_whether_it_woke_somebody;
-    WakingIsNotTold in a_starved_mutex by courtesy::who_takes_a_mutex_again_lets_another_in;
-    WakingIsNotTold in a_starved_writer by courtesy::who_writes_again_lets_another_in;
-    WakingIsNotTold in a_starved_permit by courtesy::who_takes_a_permit_again_lets_another_in;
+    WakingIsNotTold in waking_untold by back_off::a_release_tells_whether_it_woke_somebody;
+    WakingIsNotTold in a_starved_mutex by back_off::who_takes_a_mutex_again_lets_another_in;
+    WakingIsNotTold in a_starved_writer by back_off::who_writes_again_lets_another_in;
+    WakingIsNotTold in a_starved_permit by back_off::who_takes_a_permit_again_lets_another_in;
     LeasesAreTooLong in a_lease_too_long by mutex::a_dead_holder_is_gone_with_its_lease;
 }

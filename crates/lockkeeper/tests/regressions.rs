@@ -343,3 +343,30 @@ async fn times_that_cannot_be_reckoned_with_are_refused() {
     // No limit at all is a limit that can be asked for.
     world.client(secs(30)).mutex("x").lock().timeout(Duration::MAX).await.unwrap().release().await.unwrap();
 }
+
+// Work under a lock, and guards, tell the truth about a hold that ended meanwhile.
+
+#[tokio::test]
+async fn work_whose_last_poll_crosses_the_deadline_is_a_loss() {
+    let world = World::new(Runtime::system());
+    let client = world.client(secs(30));
+    let guard = client.mutex("x").lock().lease(ms(200)).await.unwrap();
+    // It blocks its executor, so that nothing can be told before it is ready.
+    let done = guard.run(async { std::thread::sleep(ms(300)) }).await;
+    assert_eq!(done.unwrap_err().kind(), ErrorKind::Lost);
+    let both = client.multi_lock(["y", "z"]).lock().lease(ms(200)).await.unwrap();
+    let done = both.run(async { std::thread::sleep(ms(300)) }).await;
+    assert_eq!(done.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_inner_guard_that_is_released_after_a_loss_says_so() {
+    let world = World::simulated();
+    let (ours, theirs) = world.two_clients();
+    let guard = ours.mutex("x").lock().await.unwrap();
+    let inner = guard.reenter().unwrap();
+    theirs.force_release("x").await.unwrap();
+    guard.lost().await;
+    assert_eq!(inner.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}

@@ -95,7 +95,7 @@ macro_rules! for_each_conformance_case {
                 names_do_not_disturb_each_other [Mutex],
                 a_waiter_that_gives_up_does_not_hold_up_the_next [Mutex],
             }
-            courtesy {
+            back_off {
                 who_takes_a_mutex_again_lets_another_in [Mutex, Push],
                 who_writes_again_lets_another_in [RwLock, Push],
                 who_takes_a_permit_again_lets_another_in [Semaphore, Push],

@@ -14,10 +14,10 @@ mod any;
 mod catalogue;
 mod world;
 
+pub mod back_off;
 pub mod cancel;
 pub mod contract;
 pub mod counting;
-pub mod courtesy;
 pub mod fairness;
 pub mod faults;
 pub mod fencing;

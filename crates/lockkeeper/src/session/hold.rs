@@ -202,6 +202,10 @@ impl Hold {
         let mut answers = core.call(core.settings.limit(lease), core.backend.renew(vec![request])).await?;
         match answers.pop() {
             Some(Ok(Renewed::Kept { good_for })) => {
+                // Answered after the deadline: another owner may have held it meanwhile.
+                if let Some(reason) = self.ended() {
+                    return Err(self.lost_error(reason));
+                }
                 self.renewed(sent, good_for);
                 Ok(())
             }
@@ -350,7 +354,8 @@ impl Held {
         tokio::select! {
             biased;
             reason = self.hold.lost() => Err(self.hold.lost_error(reason)),
-            output = work => Ok(output),
+            // The last poll of the work may have crossed the deadline.
+            output = work => self.hold.ended().map_or(Ok(output), |reason| Err(self.hold.lost_error(reason))),
         }
     }
 
@@ -411,7 +416,7 @@ impl Held {
         self.live = false;
         self.hold.core().check_process()?;
         if !self.hold.leave() {
-            return Ok(());
+            return self.hold.ended().map_or(Ok(()), |reason| Err(self.hold.lost_error(reason)));
         }
         match self.hold.core().release_now(&self.hold).await.map_err(Error::into_final)? {
             None => Ok(()),

@@ -2,8 +2,8 @@
 //! it to the next of them in one request.
 //!
 //! So a thousand local waiters cost the store as much as one. Others must not starve by it: after [`IN_A_ROW`] hand-overs comes a true
-//! release. And whoever gives back and wakes others by it lets them go first: without such courtesy the next request of this process would
-//! be at the store before they have heard of anything.
+//! release. After a release that woke waiters of other clients, this process backs off for a moment: otherwise its next request would
+//! reach the store before theirs.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,8 +20,8 @@ use crate::runtime::Instant;
 /// Hand-overs before a true release.
 const IN_A_ROW: u32 = 16;
 
-/// Courtesy ends by itself after as many times as long as the release took, and within these bounds: whoever has not asked by then is slow.
-const COURTESY: (u32, Duration, Duration) = (4, Duration::from_millis(1), Duration::from_millis(100));
+/// The back-off lasts a multiple of the time that the release took, within these bounds: a waiter that has not asked by then is slow.
+const BACK_OFF: (u32, Duration, Duration) = (4, Duration::from_millis(1), Duration::from_millis(100));
 
 #[derive(Debug, Default)]
 pub(crate) struct Line {
@@ -38,7 +38,7 @@ struct State {
     asking: Option<WireOwner>,
     in_a_row: u32,
     /// Others go first until then: see the head of this file.
-    courtesy: Option<Instant>,
+    back_off_until: Option<Instant>,
     /// Shared by one first waiter after the other.
     subscription: Option<Arc<Subscription>>,
 }
@@ -103,7 +103,7 @@ impl Line {
     /// has it or [stops](Self::stop_asking).
     pub(crate) fn ask_alone(&self, owner: WireOwner, now: Instant) -> bool {
         let mut state = lock(&self.state);
-        let clear = state.spots.is_empty() && state.held_by.is_none() && state.asking.is_none() && !state.is_courteous(now);
+        let clear = state.spots.is_empty() && state.held_by.is_none() && state.asking.is_none() && !state.is_backing_off(now);
         if clear {
             state.asking = Some(owner);
         }
@@ -120,8 +120,8 @@ impl Line {
     }
 
     /// Whether others are to go first just now.
-    pub(crate) fn is_courteous(&self, now: Instant) -> bool {
-        lock(&self.state).is_courteous(now)
+    pub(crate) fn is_backing_off(&self, now: Instant) -> bool {
+        lock(&self.state).is_backing_off(now)
     }
 
     /// A release that was sent at `sent` woke so many listeners: if others than we, they go first. Tells if so.
@@ -129,8 +129,8 @@ impl Line {
         let mut state = lock(&self.state);
         let others = listeners > u32::from(state.subscription.is_some());
         if others {
-            let (times, least, most) = COURTESY;
-            state.courtesy = Some(now.plus((now.since(sent) * times).clamp(least, most)));
+            let (times, least, most) = BACK_OFF;
+            state.back_off_until = Some(now.plus((now.since(sent) * times).clamp(least, most)));
         }
         others
     }
@@ -195,8 +195,8 @@ impl Line {
 }
 
 impl State {
-    fn is_courteous(&self, now: Instant) -> bool {
-        self.courtesy.is_some_and(|until| now < until)
+    fn is_backing_off(&self, now: Instant) -> bool {
+        self.back_off_until.is_some_and(|until| now < until)
     }
 
     fn wake_first(&self) {
@@ -230,7 +230,7 @@ impl Turn {
             Stand::Behind
         } else if state.asking.is_some() {
             Stand::Wait
-        } else if state.is_courteous(now) {
+        } else if state.is_backing_off(now) {
             Stand::AskLater
         } else {
             Stand::Ask
@@ -238,8 +238,8 @@ impl Turn {
     }
 
     /// Others had their chance.
-    pub(crate) fn end_courtesy(&self) {
-        lock(&self.line.state).courtesy = None;
+    pub(crate) fn end_back_off(&self) {
+        lock(&self.line.state).back_off_until = None;
     }
 
     /// Resolves when where we stand may have changed.

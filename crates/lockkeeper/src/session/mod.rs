@@ -74,8 +74,8 @@ pub(crate) struct Core {
     process: u32,
     next_number: AtomicU64,
     lines: Mutex<HashMap<(Name, Kind), Weak<Line>>>,
-    /// The last lines in which others were to go first: a new handle for the name is to find that out.
-    courteous: Mutex<VecDeque<Arc<Line>>>,
+    /// The local queues that backed off last: a new handle for the name must know of it.
+    backing_off: Mutex<VecDeque<Arc<Line>>>,
     registry: Mutex<Registry>,
     /// What the keeper is to give back.
     undos: Mutex<VecDeque<Undo>>,
@@ -127,7 +127,7 @@ impl Session {
             process: runtime::process_id(),
             next_number: AtomicU64::new(1),
             lines: Mutex::default(),
-            courteous: Mutex::default(),
+            backing_off: Mutex::default(),
             registry: Mutex::default(),
             undos: Mutex::default(),
             undoing: AtomicUsize::new(0),

@@ -26,8 +26,8 @@ pub(crate) struct Undo {
 /// What is allowed for the store's clock to be behind when it judges `not_after`.
 const SETTLE_MARGIN: Duration = Duration::from_millis(50);
 
-/// So many lines are remembered for courtesy, which lasts a moment only.
-const COURTEOUS: usize = 32;
+/// How many local queues are remembered for their back-off, which is short.
+const BACKING_OFF: usize = 32;
 
 impl Undo {
     fn of(hold: &Hold) -> Self {
@@ -124,7 +124,7 @@ impl Core {
                 handing.deliver(answer.as_ref().ok().and_then(|released| released.next));
             } else if let Some(line) = line {
                 if let Ok(Released { woke: Some(woke @ 1..), .. }) = answer {
-                    self.stay_courteous(line, woke, sent);
+                    self.back_off_after(line, woke, sent);
                 }
                 line.left(owner);
             }
@@ -133,14 +133,14 @@ impl Core {
     }
 
     /// A release woke so many listeners: lets others go first, also if no handle for the name is left.
-    fn stay_courteous(&self, line: &Arc<Line>, woke: u32, sent: Instant) {
+    fn back_off_after(&self, line: &Arc<Line>, woke: u32, sent: Instant) {
         if !line.woke(woke, sent, self.runtime.now()) {
             return;
         }
-        let mut kept = lock(&self.courteous);
+        let mut kept = lock(&self.backing_off);
         if !kept.back().is_some_and(|last| Arc::ptr_eq(last, line)) {
             kept.push_back(Arc::clone(line));
-            if kept.len() > COURTEOUS {
+            if kept.len() > BACKING_OFF {
                 kept.pop_front();
             }
         }

@@ -92,8 +92,10 @@ pub(super) async fn take_together(
         parts.iter().map(|(target, claim)| Taking::new(target, *claim, Patience::Try, lease, None, began)).collect();
     let mut together = Together { session, takings: takings?, patience };
     // Who is to let others go first is busy with that.
-    let courteous = |(target, _): &(&Target, Claim)| target.line.as_ref().is_some_and(|line| line.is_courteous(began));
-    if let Some(index) = parts.iter().position(courteous) {
+    let backs_off = |(target, _): &(&Target, Claim)| target.line.as_ref().is_some_and(|line| line.is_backing_off(began));
+    if patience != Patience::Try
+        && let Some(index) = parts.iter().position(backs_off)
+    {
         return Ok(Err(index));
     }
     // The wait loop for its one retry rule: it is never told that something is busy.
@@ -249,7 +251,8 @@ impl<'a> Taking<'a> {
     fn may_ask_at_once(&mut self, patience: Patience) -> bool {
         match &self.target.line {
             None => true,
-            Some(line) if patience == Patience::Try => !line.is_courteous(self.began),
+            // A try always asks the store.
+            Some(_) if patience == Patience::Try => true,
             Some(line) => {
                 self.asks_alone = line.ask_alone(self.request.owner, self.began);
                 self.asks_alone
@@ -353,7 +356,7 @@ impl<'a> Taking<'a> {
     }
 
     /// The rest of two round trips in which others may take it: who has just begun to listen has spent one on that.
-    async fn courtesy(&self) {
+    async fn back_off(&self) {
         let core = self.target.session.core();
         let Acquire { name, claim, owner, lease, .. } = &self.request;
         for _ in 0..2 {
@@ -390,9 +393,9 @@ impl Look for Taking<'_> {
                 }
                 Stand::AskLater => {
                     let left = self.deadline.since(now);
-                    runtime::within(left, Box::pin(self.courtesy())).await;
+                    runtime::within(left, Box::pin(self.back_off())).await;
                     if let Some(turn) = &self.turn {
-                        turn.end_courtesy();
+                        turn.end_back_off();
                     }
                 }
                 Stand::Handed { attempt: Some(Attempt::Granted(grant)), sent, .. } => {

@@ -77,7 +77,10 @@ impl MultiLockGuard {
         tokio::select! {
             biased;
             reason = self.lost() => Err(Error::new(ErrorKind::Lost, format!("one of {} holds is lost: {reason}", self.0.len()))),
-            output = work => Ok(output),
+            output = work => {
+                // The last poll of the work may have crossed a deadline.
+                if self.is_valid() { Ok(output) } else { Err(Error::new(ErrorKind::Lost, "one of the holds ended before the work did")) }
+            }
         }
     }
 
