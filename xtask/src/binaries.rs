@@ -12,6 +12,17 @@ use crate::steps::{Run, end, target};
 /// How many run at a time. More make tests with real time limits fail for want of CPU.
 const WORKERS: usize = 3;
 
+/// About how many seconds the long ones take, for a first run that has no times of its own.
+const LONG: [(&str, u64); 7] = [
+    ("lockkeeper/redis", 300),
+    ("lockkeeper/topology", 290),
+    ("lockkeeper/interop", 220),
+    ("lockkeeper/sqlite", 120),
+    ("lockkeeper-cli/cli", 100),
+    ("lockkeeper/quorum", 90),
+    ("lockkeeper/model", 60),
+];
+
 /// One program to run, and the folder to run it in.
 #[derive(Debug, PartialEq, Eq)]
 struct Binary {
@@ -45,8 +56,8 @@ pub(crate) fn run(prepare: impl Fn(Run) -> Run, limit: Duration) -> Result<(), S
     let doc = Run::cargo(&["test", "--workspace", "--all-features", "--doc"]);
     waiting.push(("doc tests".to_owned(), prepare(doc)));
     println!("    built in {:.0} s; {} programs, {WORKERS} at a time", began.elapsed().as_secs_f64(), waiting.len());
-    // The longest first, so that none of them runs alone at the end. What was never timed may be long.
-    waiting.sort_by_key(|(name, _)| times.get(name).unwrap_or(Duration::MAX));
+    // The longest first, so that none of them runs alone at the end.
+    waiting.sort_by_key(|(name, _)| times.get(name).unwrap_or_default());
     let done = schedule(waiting, &mut times, limit.saturating_sub(began.elapsed()));
     times.save();
     done
@@ -61,7 +72,7 @@ fn schedule(mut waiting: Vec<(String, Run)>, times: &mut Times, limit: Duration)
         while running.len() < WORKERS
             && let Some((name, command)) = waiting.pop()
         {
-            let last = times.get(&name).map_or_else(String::new, |last| format!(" ({:.0} s last time)", last.as_secs_f64()));
+            let last = times.get(&name).map_or_else(String::new, |last| format!(" (about {:.0} s)", last.as_secs_f64()));
             println!("    started: {name}{last}");
             running.push(Running::start(name, command)?);
         }
@@ -163,7 +174,9 @@ impl Times {
     }
 
     fn load() -> Self {
-        Self::read(&std::fs::read_to_string(Self::file()).unwrap_or_default())
+        let mut times = Self(LONG.into_iter().map(|(name, seconds)| (name.to_owned(), Duration::from_secs(seconds))).collect());
+        times.0.extend(Self::read(&std::fs::read_to_string(Self::file()).unwrap_or_default()).0);
+        times
     }
 
     fn read(text: &str) -> Self {
