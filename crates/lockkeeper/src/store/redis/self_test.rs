@@ -22,7 +22,7 @@ const OLDEST_WITH_AOF: (u32, u32) = (7, 2);
 /// The least that a user needs on one server, beside the keys of its names; the page on Redis tells the same.
 const RULE: &str = "~redisson_* ~lockkeeper:* &redisson_* \
      +hello +select +info +time +role +eval +evalsha +script|load +subscribe +unsubscribe +publish +scan +type +exists +get +getrange +set \
-     +del +pttl +pexpire +pexpireat +incrby +decr +decrby +hset +hget +hgetall +hexists +hrandfield +hdel +rpush +lpos +lindex +lrange \
+     +del +pttl +pexpire +incrby +decr +decrby +hset +hget +hgetall +hexists +hrandfield +hdel +rpush +lpos +lindex +lrange \
      +lrem +zadd +zscore +zincrby +zcard +zcount +zrange +zrangebyscore +zrem +zremrangebyscore";
 
 /// What it needs beside that in a cluster; and there since 7.0.

@@ -51,7 +51,8 @@ if not mode then
   redis.call('HSET', KEYS[1], 'mode', 'read')
 end
 redis.call('HSET', KEYS[1], owner, '1')
-redis.call('SET', key, '1', 'PXAT', at(lease))
+-- The hold first: the hash ends with it or later.
+redis.call('SET', key, '1', 'PX', ms(lease))
 outlast(left, lease)
 if #ended > 0 then
   redis.call('HDEL', pending, unpack(ended))

@@ -16,7 +16,7 @@ if redis.call('HGET', KEYS[1], 'mode') == 'read' then
     redis.call('DEL', KEYS[1])
     woke = tell(ARGV[2], '0')
   elseif exact then
-    redis.call('PEXPIREAT', KEYS[1], at(left))
+    redis.call('PEXPIRE', KEYS[1], ms(left))
   end
 end
 return {held, woke}

@@ -36,13 +36,13 @@ for i = 1, #keys do
     if held == 1 and left == -2 then
       held = 0
     elseif held == 1 and lease ~= '0' then
-      -- The hash outlives every hold in it: both ends are set as one moment, with a margin as in lib/readers.
+      -- The hash outlives every hold in it: it is set after the hold, with a margin as in lib/readers.
       local wanted, whole = tonumber(lease), redis.call('PTTL', key)
       if left < wanted then
-        redis.call('PEXPIREAT', hold, string.format('%.0f', millis + wanted))
+        redis.call('PEXPIRE', hold, lease)
       end
       if whole < wanted + 5 then
-        redis.call('PEXPIREAT', key, string.format('%.0f', millis + math.max(wanted, whole)))
+        redis.call('PEXPIRE', key, string.format('%.0f', math.max(wanted, whole)))
       end
     end
     at = at + 3

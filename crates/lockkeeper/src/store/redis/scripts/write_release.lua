@@ -15,7 +15,7 @@ if held == 1 then
   else
     redis.call('HSET', KEYS[1], 'mode', 'read')
     if exact then
-      redis.call('PEXPIREAT', KEYS[1], at(left))
+      redis.call('PEXPIRE', KEYS[1], ms(left))
     end
   end
 end

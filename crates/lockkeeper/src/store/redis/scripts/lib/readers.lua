@@ -43,16 +43,17 @@ local function readers_left()
   return 1, false
 end
 
--- A time as text that is `after` ms from now.
-local function at(after)
-  return string.format('%.0f', millis + after)
+-- A duration in ms as text. Durations, not points in time: PTTL may be measured on a clock that is behind TIME by the work of other
+-- commands, and a lease must never look longer than it was asked for.
+local function ms(time)
+  return string.format('%.0f', time)
 end
 
 -- The hash KEYS[1], which ends in `left` ms, lasts for at least as long as a hold that ends `lease` ms from now. The margin is for the
 -- moment by which the clock that `left` was measured on may be behind.
 local function outlast(left, lease)
   if left < lease + 5 then
-    redis.call('PEXPIREAT', KEYS[1], at(math.max(left, lease)))
+    redis.call('PEXPIRE', KEYS[1], ms(math.max(left, lease)))
   end
 end
 
