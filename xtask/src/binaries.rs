@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::steps::{Run, end, target};
 
 /// How many run at a time. More make tests with real time limits fail for want of CPU.
-const WORKERS: usize = 3;
+const WORKERS: usize = 2;
 
 /// About how many seconds the long ones take, for a first run that has no times of its own.
 const LONG: [(&str, u64); 7] = [
