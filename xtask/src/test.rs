@@ -24,6 +24,8 @@ const STEPS: [Step; 9] = [
         let check = ["check", "-p", "lockkeeper"];
         all(&[
             Run::cargo(&check),
+            Run::cargo(&[&check[..], &["--no-default-features"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "testing"]].concat()),
             Run::cargo(&[&check[..], &["--features", "redis"]].concat()),
             Run::cargo(&[&check[..], &["--features", "redis-tls"]].concat()),
             Run::cargo(&[&check[..], &["--features", "sqlite"]].concat()),

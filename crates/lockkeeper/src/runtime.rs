@@ -2,9 +2,13 @@
 //! that a simulation can stand in for the machine.
 #![allow(clippy::disallowed_methods, reason = "this is the door")]
 
+#[cfg(feature = "blocking")]
 mod blocker;
+mod park;
 
-pub(crate) use blocker::{Blocker, park_on};
+#[cfg(feature = "blocking")]
+pub(crate) use blocker::Blocker;
+pub(crate) use park::park_on;
 
 use std::fmt;
 use std::future::Future;

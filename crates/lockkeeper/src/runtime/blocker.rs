@@ -5,12 +5,12 @@
 //! scheduler that the call blocks, so a short-lived thread polls it instead.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
+use super::park::Unpark;
 use crate::error::{Error, ErrorKind, Result};
 
 /// Runs futures to their end for callers that block.
@@ -79,23 +79,6 @@ impl Blocker {
     }
 }
 
-/// Blocks this thread until `future` ends, at most for `limit`; whether it ended. The future must need neither timers nor I/O.
-pub(crate) fn park_on(limit: Duration, mut future: Pin<&mut impl Future<Output = ()>>) -> bool {
-    let end = std::time::Instant::now().checked_add(limit);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let mut context = Context::from_waker(&waker);
-    loop {
-        if future.as_mut().poll(&mut context).is_ready() {
-            return true;
-        }
-        match end.map(|end| end.saturating_duration_since(std::time::Instant::now())) {
-            Some(Duration::ZERO) => return false,
-            Some(left) => std::thread::park_timeout(left),
-            None => std::thread::park(),
-        }
-    }
-}
-
 fn no_thread(error: std::io::Error) -> Error {
     Error::new(ErrorKind::Unavailable, format!("cannot start a thread for blocking calls: {error}")).with_source(error)
 }
@@ -111,14 +94,6 @@ fn on_scheduler_thread() -> bool {
     let yielding = pin!(tokio::task::yield_now());
     let _ = yielding.poll(&mut Context::from_waker(&waker));
     !woken.0.load(Ordering::Relaxed)
-}
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
 }
 
 struct Woken(AtomicBool);
