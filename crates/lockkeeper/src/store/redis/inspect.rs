@@ -63,7 +63,7 @@ impl RedisStore {
         });
         let readers = readers.iter().map(|(owner, left)| (owner.as_str(), Claim::Read, *left));
         // The field of a reader that died stays until somebody removes it.
-        for (owner, claim, left) in holders.chain(readers.filter(|(_, _, left)| *left > 0)) {
+        for (owner, claim, left) in holders.chain(readers.filter(|(_, _, left)| *left >= 0)) {
             let Ok(left) = u64::try_from(left) else { continue };
             let client = self.card(owner, cards).await?;
             let lease_left = Some(Duration::from_millis(left));

@@ -14,7 +14,8 @@ elseif kind == 'mutex' or kind == 'rwlock' then
     local field = fields[i]
     if kind == 'rwlock' and is_hold(field, fields[i + 1]) then
       reads[#reads + 1] = field
-      reads[#reads + 1] = reader_left(field, fields[i + 1])
+      -- As PTTL tells it; negative: dead.
+      reads[#reads + 1] = reader_left(field, fields[i + 1]) - 1
     elseif field ~= 'mode' then
       value[#value + 1] = field
     end
