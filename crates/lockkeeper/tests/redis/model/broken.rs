@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, Backend, Count, CountOutcome, Forced, Grant, Kind, Release, Released, Renew, Renewed, Reply,
+    Acquire, Attempt, Backend, Busy, Claim, Count, CountOutcome, Forced, Grant, Kind, Release, Released, Renew, Renewed, Reply,
 };
 use lockkeeper::layer::Layer;
 use lockkeeper::name::Name;
@@ -81,8 +81,15 @@ impl Layer for Broken {
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         Box::pin(async move {
-            let answer = self.store.acquire(self.broken(request)).await?;
+            let answer = self.store.acquire(self.broken(request.clone())).await?;
+            // What the store did is wrong, and its answer says nothing of it: only the state can tell.
             Ok(match answer {
+                Attempt::Granted(grant) if self.is(How::ShortLeases) => {
+                    Attempt::Granted(Grant { good_for: request.lease, ..grant })
+                }
+                Attempt::Busy(busy) if self.is(How::KeepsNoPlace) && request.claim == Claim::Write => {
+                    Attempt::Busy(Busy { placed: request.place.is_some(), ..busy })
+                }
                 Attempt::Granted(Grant { token: Some(_), good_for }) if self.is(How::OneToken) => {
                     Attempt::Granted(Grant { token: Some(1), good_for })
                 }
@@ -100,10 +107,17 @@ impl Layer for Broken {
     }
 
     fn renew(&self, mut requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
-        if self.is(How::DoesNotRenew) {
-            requests.iter_mut().for_each(|request| request.lease = None);
+        if !self.is(How::DoesNotRenew) {
+            return self.store.renew(requests);
         }
-        self.store.renew(requests)
+        let asked: Vec<_> = requests.iter_mut().map(|request| request.lease.take()).collect();
+        Box::pin(async move {
+            let answers = self.store.renew(requests).await?;
+            let right = |(answer, lease): (Result<Renewed>, _)| {
+                answer.map(|renewed| if renewed.is_kept() { Renewed::kept(lease) } else { renewed })
+            };
+            Ok(answers.into_iter().zip(asked).map(right).collect())
+        })
     }
 
     fn count(&self, mut request: Count) -> Reply<'_, CountOutcome> {
