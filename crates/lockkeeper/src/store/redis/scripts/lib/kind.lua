@@ -40,7 +40,12 @@ local function found_kind()
     return found == 'none' and found or 'foreign'
   end
   local number = redis.call('GETRANGE', KEYS[1], 0, 17)
-  local living = redis.pcall('ZCOUNT', tagged .. ':timeout', '(' .. string.format('%.0f', millis), '+inf')
+  local given_out = tagged .. ':timeout'
+  local living = redis.pcall('ZCOUNT', given_out, '(' .. string.format('%.0f', millis), '+inf')
+  if type(living) == 'table' and not string.find(living.err, 'WRONGTYPE', 1, true) then
+    -- Not about what lies there, for example a key that is on its way to another node: raised as it is.
+    redis.call('ZCARD', given_out)
+  end
   if not string.find(number, '^%-?%d+$') or #number > 17 or type(living) == 'table' then
     return 'foreign'
   end
