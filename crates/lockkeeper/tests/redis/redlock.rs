@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkeeper::backend::{Backend, Voter};
+use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Decision, VoteRequest, Voter};
 use lockkeeper::conformance::{Harness, Time};
 use lockkeeper::layer::Quorum;
+use lockkeeper::name::Name;
+use lockkeeper::owner::WireOwner;
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::redis::{Config, RedisStore};
 use lockkeeper::{Client, ErrorKind};
@@ -316,4 +318,60 @@ async fn tokens_stay_close_to_the_clocks_and_grow_after_a_flush() {
     let after = client.mutex("m").lock().timeout(Duration::from_secs(20)).await.unwrap();
     assert!(after.token().unwrap().number() > token, "{} after {token}", after.token().unwrap().number());
     after.release().await.unwrap();
+}
+
+/// P2: several servers agree on a token by its floor, and no client can push a server's tokens far ahead of the server's clock.
+async fn respects_the_floor(voter: &dyn Voter, runtime: &Runtime) {
+    let max_lease = Duration::from_secs(60);
+    voter.admit(max_lease).await.unwrap();
+    let request = |name: &str, floor| VoteRequest {
+        acquire: Acquire {
+            name: Name::new(name).unwrap(),
+            claim: Claim::Mutex,
+            owner: WireOwner { client: runtime.client_id(), number: 1 },
+            lease: Duration::from_secs(10),
+            not_after: runtime.now().plus(Duration::from_secs(2)),
+            since: runtime.now(),
+            beside: None,
+            place: None,
+            any_size: false,
+        },
+        floor,
+        max_lease,
+    };
+    let vote = async |request: VoteRequest| {
+        let vote = voter.vote(request).await.unwrap();
+        let Decision::Cast(Attempt::Granted(grant)) = vote.decision else { panic!("{:?}", vote.decision) };
+        (grant.token.expect("a token"), vote.clock)
+    };
+    let first = request("first", 0);
+    let (token, clock) = vote(first.clone()).await;
+    assert!(token >= clock, "{token} is behind the clock, {clock}");
+    // The same owner again, as a quorum asks when its servers differ.
+    let floor = token + 1_000_000;
+    let (raised, _) = vote(VoteRequest { floor, ..first.clone() }).await;
+    assert!(raised >= floor, "{raised} is below the floor {floor}");
+    let (again, _) = vote(first).await;
+    assert!(again >= raised, "{again} after {raised}");
+    let floor = raised + 1_000_000;
+    let (second, _) = vote(request("second", floor)).await;
+    assert!(second >= floor, "{second} is below the floor {floor}");
+    // A client whose wall clock is an hour ahead.
+    let (wild, clock) = vote(request("third", clock + 3_600_000_000)).await;
+    assert!(wild > second && wild <= clock + 30_000_000, "{} µs ahead of the server's clock", wild - clock);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vote_respects_its_floor_up_to_half_of_the_longest_lease() {
+    let runtime = Runtime::system();
+    respects_the_floor(&lockkeeper::store::memory::MemoryStore::new(runtime.clone()), &runtime).await;
+    for flavour in Flavour::ALL {
+        if let Some(why) = Server::missing(flavour) {
+            lockkeeper::conformance::skip("the floor of a vote", &why);
+            continue;
+        }
+        let server = Server::start(flavour);
+        let store = RedisStore::connect(Config::parse(&server.url(0)).unwrap(), &runtime).await.unwrap();
+        respects_the_floor(&*store, &runtime).await;
+    }
 }

@@ -171,8 +171,8 @@ impl State {
         let floor = Quarantine::highest_floor(*floor, self.clock(at).max(given_out), *max_lease);
         let mut attempt = self.engine(at).with_token_floor(floor).acquire(acquire)?;
         if let Attempt::Granted(grant) = &mut attempt {
-            // The same grant again keeps its token, unless the floor has risen since.
-            grant.token = grant.token.max(Some(floor));
+            // The same grant again never has a smaller token than before: an earlier floor may have raised it.
+            grant.token = grant.token.max(Some(floor.max(given_out)));
             self.token = self.token.max(grant.token.unwrap_or(0));
         }
         Ok(Decision::Cast(attempt))
