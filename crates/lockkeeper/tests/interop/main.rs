@@ -13,11 +13,13 @@ mod names;
 mod numbers;
 mod object;
 mod order;
+mod queues;
 mod reenter;
 mod renew;
 #[path = "../redis/server.rs"]
 #[allow(dead_code, reason = "shared with other tests, which use all of it")]
 mod server;
+mod shares;
 mod tokens;
 mod wake;
 mod world;
@@ -68,6 +70,7 @@ macro_rules! matrix {
         cells! { $version fair {Fair}:
             exclude::ours_keeps_theirs_out exclude::theirs_keeps_ours_out
             wake::our_release_calls_their_waiter wake::their_release_calls_our_waiter wake::their_waiter_comes_in_among_64_of_ours
+            wake::our_plain_release_calls_their_fair_waiter
             order::both_are_served_in_order_theirs_first order::both_are_served_in_order_ours_first
             reenter::their_hold_count_survives_our_traffic reenter::ours_is_held_until_the_last_release
             expire::their_killed_holder_is_gone_with_its_lease expire::their_late_release_is_refused
@@ -106,6 +109,11 @@ macro_rules! matrix {
             count::permits_agree_after_mixed_traffic
             force::our_force_takes_theirs
             names::braces_and_letters_mean_the_same
+        }
+        cells! { $version fair_queue:
+            queues::queues_of_both_are_served_in_order
+            shares::fair_waiters_of_both_have_equal_shares
+            shares::a_continuous_queue_of_both_loses_nobody
         }
         cells! { $version counting_semaphore:
             numbers::what_one_takes_the_other_misses

@@ -5,6 +5,8 @@ mod clock;
 mod clocks;
 mod controls;
 mod cost;
+mod dead_waiters;
+mod fair;
 mod faults;
 mod flaw;
 mod harness;

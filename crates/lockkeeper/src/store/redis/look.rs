@@ -20,9 +20,8 @@ const PASSES: [(&str, &str); 3] = [("k", ""), ("q", "redisson_lock_queue:"), ("p
 impl RedisStore {
     pub(super) async fn look(&self, name: &Name) -> Result<Option<Snapshot>> {
         self.admit(name, Kind::Mutex)?;
-        let unit = millis(self.fair_unit);
         let (kind, left, mark, value, places, writers, reads, permits, ended): Told =
-            parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| vec![unit.clone()]).await?)?;
+            parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| Vec::new()).await?)?;
         let mut found =
             Snapshot { name: name.clone(), kind: Kind::Mutex, holders: Vec::new(), queue: Vec::new(), value: None, total: None };
         if kind == "string" {
