@@ -120,8 +120,8 @@ fn peers() -> PathBuf {
 
 fn ours(program: &str) -> Result<Vec<String>, String> {
     let package = if program == "lockkeeper" { "lockkeeper-cli" } else { program };
-    cargo(&["build", "--release", "--package", package], &project().join(".."), &target())?;
-    Ok(vec![target().join("release").join(program).display().to_string()])
+    cargo(&["build", "--profile", "dist", "--package", package], &project().join(".."), &target())?;
+    Ok(vec![target().join("dist").join(program).display().to_string()])
 }
 
 fn crates(peer: &str) -> Result<Vec<String>, String> {

@@ -13,9 +13,7 @@ mod machine;
 mod page;
 mod plots;
 mod results;
-#[path = "../../crates/lockkeeper/tests/redis/server.rs"]
-#[allow(dead_code, reason = "shared with the tests, which use more of it")]
-mod server;
+use lockkeeper_testkit::server;
 mod team;
 
 use std::path::Path;

@@ -12,7 +12,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     step("setup", "a server; a JDK, Maven and the driver of Redisson where that is possible", || {
         setup::needed_for("redis", &["redis"])
     })?;
-    let mut words = vec!["run", "--release", "--quiet", "--package", "lockkeeper-bench", "--"];
+    let mut words = vec!["run", "--profile", "dist", "--quiet", "--package", "lockkeeper-bench", "--"];
     words.extend(arguments.iter().map(String::as_str));
     let mut bench = Run::cargo(&words);
     match interop::driver_of(REDISSON) {

@@ -3,6 +3,7 @@
 
 mod apt;
 mod bench;
+mod binaries;
 mod faults;
 mod interop;
 mod servers;

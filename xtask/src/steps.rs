@@ -22,12 +22,13 @@ pub(crate) struct Run {
     variables: Vec<(&'static str, String)>,
     removed: Vec<&'static str>,
     limit: Option<Duration>,
+    folder: Option<PathBuf>,
 }
 
 impl Run {
     pub(crate) fn new(program: &str, arguments: &[&str]) -> Self {
         let arguments = arguments.iter().map(|&word| word.to_owned()).collect();
-        Self { program: program.to_owned(), arguments, variables: Vec::new(), removed: Vec::new(), limit: None }
+        Self { program: program.to_owned(), arguments, variables: Vec::new(), removed: Vec::new(), limit: None, folder: None }
     }
 
     /// The cargo that runs us.
@@ -49,6 +50,18 @@ impl Run {
     pub(crate) fn within(mut self, limit: Duration) -> Self {
         self.limit = Some(limit);
         self
+    }
+
+    /// In this folder instead of the project's root.
+    pub(crate) fn inside(mut self, folder: &Path) -> Self {
+        self.folder = Some(folder.to_owned());
+        self
+    }
+
+    /// Starts it with all its output in a file.
+    pub(crate) fn spawn_into(&self, file: std::fs::File) -> Result<std::process::Child, String> {
+        let errors = file.try_clone().map_err(|error| self.not_started(&error))?;
+        self.command().stdout(file).stderr(errors).spawn().map_err(|error| self.not_started(&error))
     }
 
     /// Runs it; its output goes to ours.
@@ -91,7 +104,7 @@ impl Run {
         let mut command = Command::new(program.unwrap_or_else(|| self.program.clone().into()));
         command
             .args(&self.arguments)
-            .current_dir(root())
+            .current_dir(self.folder.as_deref().unwrap_or(root()))
             .stdin(Stdio::null())
             .envs(self.variables.iter().map(|(variable, value)| (variable, value)));
         for variable in &self.removed {
@@ -106,7 +119,7 @@ impl Run {
 }
 
 /// Kills a process and all its descendants. They share our process group, so that a terminal's Ctrl-C reaches them.
-fn end(pid: u32) {
+pub(crate) fn end(pid: u32) {
     let mut all = vec![pid.to_string()];
     let mut seen = 0;
     while let Some(parent) = all.get(seen).cloned() {
@@ -121,6 +134,9 @@ fn end(pid: u32) {
 /// As it can be pasted into a shell.
 impl fmt::Display for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(folder) = &self.folder {
+            write!(f, "cd {} && ", quoted(&folder.display().to_string()))?;
+        }
         for (variable, value) in &self.variables {
             write!(f, "{variable}={} ", quoted(value))?;
         }

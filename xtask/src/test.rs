@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::binaries;
 use crate::interop;
 use crate::servers::SERVERS;
 use crate::setup;
@@ -94,11 +95,15 @@ fn intruder<'a>(tree: &str, forbidden: &[&'a str]) -> Option<&'a str> {
 
 /// All tests; they are told where the servers are that are not on the PATH, and the drivers of Redisson.
 fn tests() -> Result<Outcome, String> {
-    let mut test = knowing_servers(Run::cargo(&["test", "--workspace", "--all-features"]).within(LIMIT));
-    if let Some(place) = interop::find_drivers() {
-        test = test.with(interop::VARIABLE, place.display().to_string());
-    }
-    all(&[test])
+    let drivers = interop::find_drivers();
+    let prepare = |test: Run| {
+        let test = knowing_servers(test);
+        match &drivers {
+            Some(place) => test.with(interop::VARIABLE, place.display().to_string()),
+            None => test,
+        }
+    };
+    binaries::run(prepare, LIMIT).map(|()| Outcome::Done)
 }
 
 /// The same, told where the servers are that are not on the PATH.

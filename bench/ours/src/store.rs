@@ -71,7 +71,7 @@ impl Lock for Bare {
                 // The poll is there as it always is; it should not be needed.
                 Some(subscription) => drop(tokio::time::timeout(Duration::from_secs(1), subscription.notified()).await),
                 None => {
-                    let watch = Watch { name: self.name.clone(), kind: Kind::Mutex, owner: Some(owner) };
+                    let watch = Watch { name: self.name.clone(), kind: Kind::Mutex, owner, claim: Some(Claim::Fair) };
                     subscription = Some(self.store.watch(watch).await.expect("a subscription"));
                 }
             }
@@ -79,7 +79,7 @@ impl Lock for Bare {
     }
 
     async fn give(&self, owner: WireOwner) {
-        let release = Release { name: self.name.clone(), claim: Claim::Fair, owner, then: None };
+        let release = Release { name: self.name.clone(), claim: Claim::Fair, owner, then: None, settle: false };
         self.store.release(release).await.expect("an answer");
     }
 }

@@ -2,11 +2,14 @@
 //! that a simulation can stand in for the machine.
 #![allow(clippy::disallowed_methods, reason = "this is the door")]
 
+mod blocker;
+
+pub(crate) use blocker::Blocker;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -198,6 +201,11 @@ impl fmt::Debug for Runtime {
     }
 }
 
+/// The id of this process; another one after a fork. A system call, so once per call of the library and no more.
+pub(crate) fn process_id() -> u32 {
+    std::process::id()
+}
+
 /// Runs `task` beside the caller, on the executor the caller runs on.
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
     tokio::spawn(task);
@@ -283,54 +291,6 @@ impl<F: Future + Unpin> Future for Within<F> {
             Self::Timed(timed) => timed.as_mut().poll(cx).map(std::result::Result::ok),
             Self::Untimed { .. } => Poll::Pending,
         }
-    }
-}
-
-/// A small executor for the blocking façade: timers and I/O run on its own thread, the caller's thread polls.
-pub(crate) struct Blocker {
-    handle: tokio::runtime::Handle,
-    /// Dropping it ends the thread.
-    _stop: tokio::sync::oneshot::Sender<()>,
-}
-
-impl Blocker {
-    pub(crate) fn new() -> Result<Self> {
-        let no_thread = |error: std::io::Error| {
-            Error::new(ErrorKind::Unavailable, "the machine gives no thread for blocking calls").with_source(error)
-        };
-        let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(no_thread)?;
-        let handle = executor.handle().clone();
-        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        std::thread::Builder::new()
-            .name("lockkeeper-blocking".to_owned())
-            .spawn(move || {
-                let _ = executor.block_on(stopped);
-            })
-            .map_err(no_thread)?;
-        Ok(Self { handle, _stop: stop })
-    }
-
-    /// Waits for `future` on this thread. Unlike tokio's own `block_on` it does not panic inside an executor (it still
-    /// blocks that executor's thread, as any blocking call does).
-    pub(crate) fn block_on<F: Future>(&self, future: F) -> F::Output {
-        let _context = self.handle.enter();
-        let mut future = std::pin::pin!(future);
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        let mut context = Context::from_waker(&waker);
-        loop {
-            if let Poll::Ready(answer) = future.as_mut().poll(&mut context) {
-                return answer;
-            }
-            std::thread::park();
-        }
-    }
-}
-
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }
 

@@ -92,3 +92,27 @@ fn several_are_taken_together() {
     guard.release().unwrap();
     both.lock().unwrap().release().unwrap();
 }
+
+/// More than a task may do before tokio makes it yield.
+const MANY: usize = 1_000;
+
+fn lock_many(client: &Client) {
+    for _ in 0..MANY {
+        client.mutex("m").lock().unwrap().release().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_thousand_calls_pass_in_a_task_of_one_thread() {
+    lock_many(&Client::connect("memory:").unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_calls_pass_in_tasks_of_many_threads_and_beside_them() {
+    let client = Client::connect("memory:").unwrap();
+    let of = |client: &Client| client.clone();
+    let (a, b, c) = (of(&client), of(&client), of(&client));
+    tokio::spawn(async move { lock_many(&a) }).await.unwrap();
+    tokio::spawn(async move { tokio::task::block_in_place(|| lock_many(&b)) }).await.unwrap();
+    tokio::task::spawn_blocking(move || lock_many(&c)).await.unwrap();
+}

@@ -1,9 +1,10 @@
 //! Keeping and giving back with real threads and real time: stalled executors, executors that are gone, panics.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+use lockkeeper_testkit::poll::async_until_within;
 use std::future::Future;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper::{Client, ErrorKind};
 
@@ -17,13 +18,9 @@ async fn two_clients(store: &str, lease: Duration) -> (Client, Client) {
     (Client::builder().lease(lease).connect(&url).await.unwrap(), Client::connect(&url).await.unwrap())
 }
 
-/// Looks until it is so.
-async fn until<F: Future<Output = bool>>(what: &str, mut so: impl FnMut() -> F) {
-    let began = Instant::now();
-    while !so().await {
-        assert!(began.elapsed() < Duration::from_secs(10), "waited in vain until {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+/// Polls until the future says so.
+async fn until<F: Future<Output = bool>>(what: &str, condition: impl FnMut() -> F) {
+    async_until_within(Duration::from_secs(10), what, condition).await;
 }
 
 async fn until_free(client: &Client, name: &str) {

@@ -69,9 +69,11 @@ impl Broken {
         let attempt = self.store.acquire(request).await?;
         match (self.flaw, attempt) {
             (Flaw::TokensAreConstant, Attempt::Granted(grant)) => {
-                return Ok(Attempt::Granted(Grant { token: grant.token.map(|_| 7) }));
+                return Ok(Attempt::Granted(Grant { token: grant.token.map(|_| 7), ..grant }));
             }
-            (Flaw::EverybodyIsGranted, Attempt::Busy(_)) => return Ok(Attempt::Granted(Grant { token: Some(7) })),
+            (Flaw::EverybodyIsGranted, Attempt::Busy(_)) => {
+                return Ok(Attempt::Granted(Grant { token: Some(7), good_for: Duration::from_secs(30) }));
+            }
             (_, Attempt::Granted(_)) => self.granted.lock().unwrap().push(key),
             _ => {}
         }
@@ -83,7 +85,7 @@ impl Broken {
         if self.flaw == Flaw::ReleaseIgnoresTheOwner {
             let forced = self.store.force_release(request.name.clone()).await?;
             self.store.release(request).await?;
-            return Ok(Released { held: !forced.from.is_empty(), next: None, woke: 0 });
+            return Ok(Released { held: !forced.from.is_empty(), next: None, woke: Some(0) });
         }
         let mut successor = None;
         if self.flaw == Flaw::HandOverForgetsTheSuccessor {
@@ -91,10 +93,10 @@ impl Broken {
         }
         let mut released = self.store.release(request).await?;
         if successor.is_some() {
-            released.next = Some(Attempt::Granted(Grant { token: Some(7) }));
+            released.next = Some(Attempt::Granted(Grant { token: Some(7), good_for: Duration::from_secs(30) }));
         }
         if self.flaw == Flaw::WakingIsNotTold {
-            released.woke = 0;
+            released.woke = None;
         }
         Ok(released)
     }
@@ -131,7 +133,7 @@ impl Backend for Broken {
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
         if self.flaw == Flaw::RenewIsAlwaysKept {
-            return Box::pin(async move { Ok(requests.iter().map(|_| Ok(Renewed::Kept)).collect()) });
+            return Box::pin(async move { Ok(requests.iter().map(|request| Ok(Renewed::kept(request.lease))).collect()) });
         }
         self.store.renew(requests)
     }

@@ -201,7 +201,9 @@ struct FreesAnybody(Arc<MemoryStore>);
 impl Backend for FreesAnybody {
     fn capabilities(&self) -> Capabilities {
         // Without the hand-over, which would be a second fault of the same release.
-        Capabilities { hand_over: false, ..self.0.capabilities() }
+        let mut capabilities = self.0.capabilities();
+        capabilities.hand_over = false;
+        capabilities
     }
 
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
@@ -228,7 +230,7 @@ impl Backend for FreesAnybody {
         Box::pin(async move {
             let forced = self.0.force_release(request.name.clone()).await?;
             self.0.release(request).await?;
-            Ok(Released { held: !forced.from.is_empty(), next: None, woke: 0 })
+            Ok(Released { held: !forced.from.is_empty(), next: None, woke: Some(0) })
         })
     }
 

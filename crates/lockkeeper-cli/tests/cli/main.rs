@@ -5,11 +5,9 @@ mod config;
 mod counter;
 mod death;
 mod helps;
+mod places;
 mod pty;
 mod redis;
-#[path = "../../../lockkeeper/tests/redis/server.rs"]
-#[allow(dead_code, reason = "the library's tests use more of it")]
-mod server;
 mod stores;
 mod tables;
 mod terminal;
@@ -22,6 +20,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
+use lockkeeper_testkit::server;
 use rustix::process::{Pid, Signal, kill_process};
 use stores::fresh;
 use util::{assert_refused, end, end_with_input, lockkeeper, run};

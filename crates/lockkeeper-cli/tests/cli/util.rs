@@ -1,6 +1,7 @@
 //! Drives the real binary.
 
-use std::time::{Duration, Instant};
+use lockkeeper_testkit::poll::until_within;
+use std::time::Duration;
 
 use std::ffi::OsStr;
 use std::io::Write as _;
@@ -43,14 +44,10 @@ pub(crate) fn lockkeeper<S: AsRef<OsStr>>(words: impl IntoIterator<Item = S>) ->
     command
 }
 
-/// Looks until it is so.
+/// Polls until the condition holds.
 #[track_caller]
-pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < Duration::from_secs(30), "{what}: not after 30 s");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+pub(crate) fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(Duration::from_secs(30), what, condition);
 }
 
 /// Whether a process is there and no zombie: nobody may wait for orphans here.

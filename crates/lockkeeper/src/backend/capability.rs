@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::Kind;
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
 
 /// What keeps a hold alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Liveness {
     /// Each hold has a lease of its own and ends with it.
     Lease,
@@ -14,8 +16,16 @@ pub enum Liveness {
     Session(Duration),
 }
 
-/// What a store can do.
+/// What a store can do: [`Capabilities::new`] knows of nothing, each `with_…` adds something.
+///
+/// ```
+/// use lockkeeper::backend::{Capabilities, Kind};
+///
+/// let simple = Capabilities::new("simple").with_kinds(&[Kind::Mutex]).with_fencing();
+/// assert!(simple.fencing && simple.supports(Kind::Mutex) && !simple.supports(Kind::Latch));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Capabilities {
     /// The store's name, for messages: `memory`, `redis`, …
     pub store: &'static str,
@@ -41,15 +51,129 @@ pub struct Capabilities {
     pub any_name: bool,
     /// Waiters are woken; else they ask again by themselves.
     pub push: bool,
+    /// A request that arrives after its `not_after` changes nothing. Where this is false an answer that was lost is settled by a
+    /// [`Release`](super::Release) with `settle`.
+    pub refuses_late: bool,
     /// What keeps a hold alive.
     pub liveness: Liveness,
     /// The shortest lease that it can keep.
     pub min_lease: Duration,
     /// The longest lease that it can keep.
     pub max_lease: Duration,
+    /// The longest name that it can keep, in bytes; never more than [`Name::MAX_LEN`].
+    pub longest_name: usize,
 }
 
 impl Capabilities {
+    /// A store that can do nothing yet, with leases from 10 ms to a year.
+    #[must_use]
+    pub const fn new(store: &'static str) -> Self {
+        Self {
+            store,
+            mutex: false,
+            fair: false,
+            rwlock: false,
+            semaphore: false,
+            counting_semaphore: false,
+            latch: false,
+            fencing: false,
+            hand_over: false,
+            acquire_all: false,
+            any_name: false,
+            push: false,
+            refuses_late: false,
+            liveness: Liveness::Lease,
+            min_lease: Duration::from_millis(10),
+            max_lease: Duration::from_secs(365 * 24 * 3600),
+            longest_name: Name::MAX_LEN,
+        }
+    }
+
+    /// Synchronizers of these kinds.
+    #[must_use]
+    pub fn with_kinds(mut self, kinds: &[Kind]) -> Self {
+        for kind in kinds {
+            match kind {
+                Kind::Mutex => self.mutex = true,
+                Kind::RwLock => self.rwlock = true,
+                Kind::Semaphore => self.semaphore = true,
+                Kind::CountingSemaphore => self.counting_semaphore = true,
+                Kind::Latch => self.latch = true,
+            }
+        }
+        self
+    }
+
+    /// Mutexes with a queue in the store.
+    #[must_use]
+    pub const fn with_fair(mut self) -> Self {
+        self.fair = true;
+        self
+    }
+
+    /// Tokens that never go back.
+    #[must_use]
+    pub const fn with_fencing(mut self) -> Self {
+        self.fencing = true;
+        self
+    }
+
+    /// A release may grant to a successor in the same step.
+    #[must_use]
+    pub const fn with_hand_over(mut self) -> Self {
+        self.hand_over = true;
+        self
+    }
+
+    /// Several names in one step.
+    #[must_use]
+    pub const fn with_acquire_all(mut self) -> Self {
+        self.acquire_all = true;
+        self
+    }
+
+    /// Whether any text can be a name.
+    #[must_use]
+    pub const fn with_any_name(mut self, any_name: bool) -> Self {
+        self.any_name = any_name;
+        self
+    }
+
+    /// Whether waiters are woken.
+    #[must_use]
+    pub const fn with_push(mut self, push: bool) -> Self {
+        self.push = push;
+        self
+    }
+
+    /// A request that arrives after its `not_after` changes nothing.
+    #[must_use]
+    pub const fn with_refuses_late(mut self) -> Self {
+        self.refuses_late = true;
+        self
+    }
+
+    /// Holds live as long as the client's session, which lasts `session` without contact.
+    #[must_use]
+    pub const fn with_session(mut self, session: Duration) -> Self {
+        self.liveness = Liveness::Session(session);
+        self
+    }
+
+    /// The shortest and the longest lease.
+    #[must_use]
+    pub const fn with_leases(mut self, min: Duration, max: Duration) -> Self {
+        (self.min_lease, self.max_lease) = (min, max);
+        self
+    }
+
+    /// The longest name, in bytes.
+    #[must_use]
+    pub const fn with_longest_name(mut self, bytes: usize) -> Self {
+        self.longest_name = if bytes < Name::MAX_LEN { bytes } else { Name::MAX_LEN };
+        self
+    }
+
     /// Whether synchronizers of this kind live there.
     #[must_use]
     pub const fn supports(&self, kind: Kind) -> bool {
@@ -66,6 +190,18 @@ impl Capabilities {
     #[must_use]
     pub fn unsupported(&self, what: &str) -> Error {
         Error::new(ErrorKind::Unsupported, format!("the {} store has no {what}; choose another store", self.store))
+    }
+
+    /// Checks a name against what the store can keep.
+    pub(crate) fn check_name(&self, name: &Name) -> Result<()> {
+        let (length, longest) = (name.as_str().len(), self.longest_name);
+        if length > longest {
+            return Err(Error::new(
+                ErrorKind::InvalidName,
+                format!("a name of {length} bytes is too long for the {} store; at most {longest} are allowed", self.store),
+            ));
+        }
+        Ok(())
     }
 
     /// Checks a lease against what the store can keep.

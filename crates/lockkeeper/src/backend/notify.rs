@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 /// The waiter's end: resolves after a notification, also if that came before the waiter began to wait.
 pub struct Subscription {
     notified: Arc<Notify>,
+    shareable: bool,
     /// Ends the subscription when dropped; the store keeps in it whatever it needs.
     _registration: Box<dyn Send + Sync>,
 }
@@ -20,13 +21,25 @@ pub struct Notifier(Arc<Notify>);
 impl Subscription {
     /// Subscribes to `notifier`. `registration` is kept until the subscription is dropped.
     pub fn new(notifier: &Notifier, registration: impl Send + Sync + 'static) -> Self {
-        Self { notified: Arc::clone(&notifier.0), _registration: Box::new(registration) }
+        Self { notified: Arc::clone(&notifier.0), shareable: true, _registration: Box::new(registration) }
     }
 
     /// A subscription that is never notified, for stores that cannot push.
     #[must_use]
     pub fn silent() -> Self {
         Self::new(&Notifier::default(), ())
+    }
+
+    /// Marks it as good for this owner alone: the next waiter of the client needs its own.
+    #[must_use]
+    pub fn only_for_owner(self) -> Self {
+        Self { shareable: false, ..self }
+    }
+
+    /// Whether the next waiter of this client for the name may use it too.
+    #[must_use]
+    pub const fn is_shareable(&self) -> bool {
+        self.shareable
     }
 
     /// Waits for a notification since the last call; several count as one.

@@ -18,8 +18,11 @@ pub enum Attempt {
 /// What was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
-    /// The number of the fencing token; permits of a semaphore have none.
+    /// The number of the fencing token; permits of a semaphore have none, and stores without fencing have none at all.
     pub token: Option<u64>,
+    /// How long the hold is safe, counted from when the request was sent. Stores with leases answer the lease asked for; the caller
+    /// subtracts what clocks may drift apart.
+    pub good_for: Duration,
 }
 
 /// Why to wait, and how long at most before asking again.
@@ -29,6 +32,8 @@ pub struct Busy {
     pub retry_in: Option<Duration>,
     /// How many stand before this owner in the queue, where there is one.
     pub ahead: Option<u32>,
+    /// Whether the waiter left a mark in the store (a place in the queue) that a [`Release`](super::Release) must remove when it gives up.
+    pub placed: bool,
 }
 
 /// The answer to an acquire of several names.
@@ -54,18 +59,35 @@ pub struct Released {
     pub held: bool,
     /// What became of the successor.
     pub next: Option<Attempt>,
-    /// How many clients that listened were woken, this one included; where that is not known, 1 if it may be some. A hint: whoever asks
-    /// again lets them go first.
-    pub woke: u32,
+    /// How many listeners were notified, those of this client included; `None` if that is not known. A hint: the client backs off for
+    /// a moment so that woken waiters of other clients get their turn, and does not when it is `None`.
+    pub woke: Option<u32>,
 }
 
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Renewed {
-    /// Held, and for as long as was asked.
-    Kept,
+    /// Still held.
+    Kept {
+        /// How long the hold is safe, counted from when the request was sent; zero if the request only looked.
+        good_for: Duration,
+    },
     /// Not held by this owner any more.
     Gone,
+}
+
+impl Renewed {
+    /// Kept for the lease asked for.
+    #[must_use]
+    pub fn kept(lease: Option<Duration>) -> Self {
+        Self::Kept { good_for: lease.unwrap_or_default() }
+    }
+
+    /// Whether it is still held.
+    #[must_use]
+    pub const fn is_kept(self) -> bool {
+        matches!(self, Self::Kept { .. })
+    }
 }
 
 /// The answer to a counting request.

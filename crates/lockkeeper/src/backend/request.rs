@@ -88,9 +88,8 @@ impl Claim {
         matches!(self, Self::Mutex | Self::Fair | Self::Write)
     }
 
-    /// Whether a waiter leaves a mark in the store that has to be taken back when it gives up.
-    #[must_use]
-    pub const fn queues(self) -> bool {
+    /// Whether the claim itself asks for a place in the store's queue. Other claims may leave one too: [`Busy::placed`](super::Busy::placed) says so.
+    pub(crate) const fn queues(self) -> bool {
         matches!(self, Self::Fair | Self::Write)
     }
 }
@@ -129,6 +128,9 @@ pub struct Release {
     pub owner: WireOwner,
     /// Who is to have it next, in the same step. Needs [`Capabilities::hand_over`](super::Capabilities::hand_over).
     pub then: Option<Box<Acquire>>,
+    /// After the answer no earlier request of this owner can be granted any more. A store that [refuses late
+    /// requests](super::Capabilities::refuses_late) may ignore it: its caller waits until `not_after` has passed and releases again.
+    pub settle: bool,
 }
 
 /// Keeps a hold, or looks for it.
@@ -240,6 +242,16 @@ pub struct Watch {
     pub name: Name,
     /// On what.
     pub kind: Kind,
-    /// Only for what concerns this owner's place in the queue (a fair claim); `None`: for everything at the name.
-    pub owner: Option<WireOwner>,
+    /// Who waits: the owner of the acquire, or a new id for one that waits for a number.
+    pub owner: WireOwner,
+    /// What it waits for; `None` for a number.
+    pub claim: Option<Claim>,
+}
+
+impl Watch {
+    /// The owner, if only its own place in the queue concerns it: a fair claim. `None`: everything at the name does.
+    #[must_use]
+    pub fn own_place(&self) -> Option<WireOwner> {
+        (self.claim == Some(Claim::Fair)).then_some(self.owner)
+    }
 }

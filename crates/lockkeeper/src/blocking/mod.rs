@@ -62,7 +62,7 @@ impl Client {
     /// As [`Client::connect`], and `InvalidArgument` for settings that the store cannot keep.
     pub fn build(builder: client::Builder, url: impl AsRef<str>) -> Result<Self> {
         let blocker = Arc::new(Blocker::new()?);
-        let inner = blocker.block_on(builder.connect(url))?;
+        let inner = blocker.block_on(builder.connect(url.as_ref()))?;
         Ok(Self { inner, blocker })
     }
 
@@ -113,7 +113,7 @@ impl Client {
     ///
     /// As there.
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<Snapshot>> {
-        self.block_on(self.inner.inspect(name))
+        self.block_on(self.inner.inspect(name.as_ref()))
     }
 
     /// Everything whose name matches `pattern`; see [`lockkeeper::Client::list`](crate::Client::list).
@@ -122,7 +122,7 @@ impl Client {
     ///
     /// As there.
     pub fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<Snapshot>> {
-        self.block_on(self.inner.list(pattern))
+        self.block_on(self.inner.list(pattern.as_ref()))
     }
 
     /// Takes a name from whoever holds it; see [`lockkeeper::Client::force_release`](crate::Client::force_release).
@@ -131,7 +131,7 @@ impl Client {
     ///
     /// As there.
     pub fn force_release(&self, name: impl AsRef<str>) -> Result<Forced> {
-        self.block_on(self.inner.force_release(name))
+        self.block_on(self.inner.force_release(name.as_ref()))
     }
 
     /// Gives back everything that this client holds, and ends it and all its clones.
@@ -143,7 +143,7 @@ impl Client {
         self.block_on(self.inner.close())
     }
 
-    fn block_on<F: Future>(&self, future: F) -> F::Output {
+    fn block_on<T: Send>(&self, future: impl Future<Output = Result<T>> + Send) -> Result<T> {
         self.blocker.block_on(future)
     }
 

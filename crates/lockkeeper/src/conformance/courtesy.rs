@@ -66,11 +66,11 @@ pub async fn a_release_tells_whether_it_woke_somebody(world: &World) {
     // Of its own: some stores ring for a name wherever it is, and other tests may use the same server.
     let name = format!("m-{}", world.client().id());
     let holder = world.occupy(&name, Claim::Mutex).await;
-    let release = |owner| Release { name: Name::new(&name).unwrap(), claim: Claim::Mutex, owner, then: None };
-    assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, 0, "nobody listened");
+    let release = |owner| Release { name: Name::new(&name).unwrap(), claim: Claim::Mutex, owner, then: None, settle: false };
+    assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, Some(0), "nobody listened");
     let holder = world.occupy(&name, Claim::Mutex).await;
     let subscription = world.listen(&name, Kind::Mutex, None).await;
-    assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, 1);
-    assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, 0, "nothing was given back");
+    assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, Some(1));
+    assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, Some(0), "nothing was given back");
     drop(subscription);
 }

@@ -117,7 +117,7 @@ pub async fn the_floor_is_respected_in_a_hand_over(world: &World) {
     let floor = usual + 1_000_000_000_000;
     let then = Acquire { floor, ..world.ask("m", Claim::Mutex, second) };
     let name = Name::new("m").unwrap();
-    let release = Release { name, claim: Claim::Mutex, owner: first, then: Some(Box::new(then)) };
+    let release = Release { name, claim: Claim::Mutex, owner: first, then: Some(Box::new(then)), settle: false };
     let released = world.backend().release(release).await.unwrap();
     assert!(matches!(released.next, Some(Attempt::Granted(grant)) if grant.token >= Some(floor)), "{released:?}");
     assert!(world.give_back("m", Claim::Mutex, second).await);

@@ -235,7 +235,7 @@ impl World {
 
     /// Gives a name back at the level of the contract; whether it was held.
     pub async fn give_back(&self, name: &str, claim: Claim, owner: WireOwner) -> bool {
-        let request = Release { name: Name::new(name).expect("a good name"), claim, owner, then: None };
+        let request = Release { name: Name::new(name).expect("a good name"), claim, owner, then: None, settle: false };
         self.chaos.release(request).await.expect("an answer").held
     }
 
@@ -260,7 +260,10 @@ impl World {
 
     /// Listens at the level of the contract.
     pub async fn listen(&self, name: &str, kind: Kind, owner: Option<WireOwner>) -> Subscription {
-        self.chaos.watch(Watch { name: Name::new(name).expect("a good name"), kind, owner }).await.expect("a subscription")
+        let claim = owner.map(|_| Claim::Fair);
+        let owner = owner.unwrap_or_else(|| self.stranger());
+        let watch = Watch { name: Name::new(name).expect("a good name"), kind, owner, claim };
+        self.chaos.watch(watch).await.expect("a subscription")
     }
 
     /// Whether the subscription rings soon.

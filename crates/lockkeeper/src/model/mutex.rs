@@ -42,7 +42,7 @@ impl State {
             self.queue.retain(|place| place.owner != owner);
             let hold = Hold::granted(request, now);
             self.holder = Some((owner, hold));
-            return Attempt::Granted(Grant { token: hold.token });
+            return Attempt::Granted(Grant { token: hold.token, good_for: request.lease });
         }
         if fair && let Some(patience) = request.place {
             self.stand(owner, now.at.plus(patience));
@@ -56,6 +56,7 @@ impl State {
         Attempt::Busy(Busy {
             retry_in: next_change.map(|end| end.since(now.at)),
             ahead: ahead.and_then(|place| u32::try_from(place).ok()),
+            placed: ahead.is_some(),
         })
     }
 

@@ -82,7 +82,7 @@ impl Hold {
     pub(super) fn again(&mut self, request: &Acquire, now: Now) -> Attempt {
         self.keep(now.at.plus(request.lease));
         self.token = self.token.map(|token| token.max(request.floor));
-        Attempt::Granted(Grant { token: self.token })
+        Attempt::Granted(Grant { token: self.token, good_for: request.lease })
     }
 
     /// Lasts at least until `until`: a lease is never shortened.
@@ -199,7 +199,7 @@ impl Record {
             None => None,
         };
         let wake = if matches!(next, Some(Attempt::Granted(_))) { Wake::NOBODY } else { wake };
-        Ok(Step { answer: Released { held, next, woke: 0 }, wake })
+        Ok(Step { answer: Released { held, next, woke: None }, wake })
     }
 
     /// Keeps the owner's hold, or looks for it.
@@ -217,7 +217,7 @@ impl Record {
             (Some(_), None) => {}
             (None, _) => return Renewed::Gone,
         }
-        Renewed::Kept
+        Renewed::kept(request.lease)
     }
 
     /// Changes or reads a number; a repetition gets the first answer and changes nothing.

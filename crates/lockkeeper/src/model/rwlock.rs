@@ -54,11 +54,11 @@ impl State {
                 .max(),
         };
         match blocked_until {
-            Some(until) => Attempt::Busy(Busy { retry_in: Some(until.since(now.at)), ahead: None }),
+            Some(until) => Attempt::Busy(Busy { retry_in: Some(until.since(now.at)), ahead: None, placed: false }),
             None => {
                 let hold = Hold::granted(request, now);
                 self.readers.insert(owner, hold);
-                Attempt::Granted(Grant { token: hold.token })
+                Attempt::Granted(Grant { token: hold.token, good_for: request.lease })
             }
         }
     }
@@ -79,13 +79,13 @@ impl State {
                     let mark = self.pending.entry(owner).or_insert(Pending { since: request.since, expires });
                     mark.expires = mark.expires.max(expires);
                 }
-                Attempt::Busy(Busy { retry_in: Some(until.since(now.at)), ahead: None })
+                Attempt::Busy(Busy { retry_in: Some(until.since(now.at)), ahead: None, placed: request.place.is_some() })
             }
             None => {
                 self.pending.remove(&owner);
                 let hold = Hold::granted(request, now);
                 self.writer = Some((owner, hold));
-                Attempt::Granted(Grant { token: hold.token })
+                Attempt::Granted(Grant { token: hold.token, good_for: request.lease })
             }
         }
     }

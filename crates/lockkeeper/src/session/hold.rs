@@ -39,6 +39,8 @@ pub(crate) struct Grounds {
     pub(crate) owner: WireOwner,
     pub(crate) token: Option<u64>,
     pub(crate) lease: Duration,
+    /// How long the hold is safe, counted from `sent`: what the store answered.
+    pub(crate) good_for: Duration,
     /// Renewed by the keeper; else it ends by itself and is only looked at.
     pub(crate) kept: bool,
     /// When the granting request was sent: the lease began no earlier.
@@ -64,7 +66,7 @@ impl Hold {
     /// Registers what was granted with the keeper.
     pub(crate) fn new(session: &Session, grounds: Grounds) -> Arc<Self> {
         let core = session.core();
-        let deadline = deadline(grounds.sent, grounds.lease);
+        let deadline = deadline(grounds.sent, grounds.good_for);
         let third = grounds.lease / 3;
         let due = if grounds.watched() { grounds.sent.plus(third).min(deadline) } else { deadline };
         // A tenth of the renewal period: at most ten rounds in one.
@@ -118,7 +120,7 @@ impl Hold {
     }
 
     pub(crate) fn is_valid(&self) -> bool {
-        self.is_held() && self.core().runtime.now() < self.deadline()
+        self.is_held() && self.core().runtime.now() < self.deadline() && !self.core().is_forked()
     }
 
     /// Ends the hold as lost and tells everybody who waits for that. Does nothing if it has ended before.
@@ -162,6 +164,9 @@ impl Hold {
     }
 
     async fn lost(&self) -> LossReason {
+        if self.core().is_forked() {
+            return LossReason::Closed;
+        }
         loop {
             let mut told = std::pin::pin!(self.told.notified());
             told.as_mut().enable();
@@ -178,6 +183,7 @@ impl Hold {
 
     async fn extend(&self, lease: Duration) -> Result<()> {
         let core = self.core();
+        core.check_process()?;
         core.capabilities.check_lease(lease)?;
         if let Some(reason) = self.ended() {
             return Err(self.lost_error(reason));
@@ -186,8 +192,8 @@ impl Hold {
         let request = self.renewal(Some(lease));
         let mut answers = core.call(core.settings.limit(lease), core.backend.renew(vec![request])).await?;
         match answers.pop() {
-            Some(Ok(Renewed::Kept)) => {
-                self.renewed(sent, lease);
+            Some(Ok(Renewed::Kept { good_for })) => {
+                self.renewed(sent, good_for);
                 Ok(())
             }
             Some(Ok(Renewed::Gone)) => {
@@ -206,7 +212,7 @@ impl Hold {
 
     pub(super) fn release_request(&self) -> Release {
         let Grounds { name, claim, owner, .. } = &self.grounds;
-        Release { name: name.clone(), claim: *claim, owner: *owner, then: None }
+        Release { name: name.clone(), claim: *claim, owner: *owner, then: None, settle: false }
     }
 
     /// The first guard.
@@ -216,6 +222,7 @@ impl Hold {
 
     /// One more guard; `None` if the last one is just giving it back.
     pub(crate) fn reenter(self: &Arc<Self>) -> Result<Option<Held>> {
+        self.core().check_process()?;
         if let Some(reason) = self.ended() {
             return Err(self.lost_error(reason));
         }
@@ -302,7 +309,11 @@ impl Held {
     /// How long the hold is good if no renewal gets through; zero when it is lost.
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        if self.hold.is_held() { self.hold.deadline().since(self.hold.core().runtime.now()) } else { Duration::ZERO }
+        if self.hold.is_held() && !self.hold.core().is_forked() {
+            self.hold.deadline().since(self.hold.core().runtime.now())
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Waits until the hold is lost, and tells how that is known.
@@ -359,6 +370,7 @@ impl Held {
     /// Gives this guard's part back; the last one frees the name.
     pub(crate) async fn release(mut self) -> Result<()> {
         self.live = false;
+        self.hold.core().check_process()?;
         if !self.hold.leave() {
             return Ok(());
         }
@@ -371,7 +383,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.live && self.hold.leave() {
+        // In a forked child the hold is the parent's.
+        if self.live && !self.hold.core().is_forked() && self.hold.leave() {
             self.hold.core().release_later(&self.hold);
         }
     }

@@ -97,10 +97,8 @@ async fn renew(core: Arc<Core>, lane: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {
     for (hold, answer) in batch.iter().zip(answers) {
         let lease = hold.grounds.lease;
         let (again, slack) = match answer {
-            Ok(Renewed::Kept) => {
-                if hold.grounds.kept {
-                    hold.renewed(sent, lease);
-                }
+            Ok(Renewed::Kept { good_for }) => {
+                hold.renewed(sent, good_for);
                 (sent.plus(lease / 3), lease / 30)
             }
             Ok(Renewed::Gone) => {

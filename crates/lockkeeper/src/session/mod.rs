@@ -23,9 +23,10 @@ pub(crate) use releaser::Undo;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -47,6 +48,11 @@ struct Life(Arc<Core>);
 
 impl Drop for Life {
     fn drop(&mut self) {
+        if self.0.is_forked() {
+            // The connections belong to the parent process: closing them here would disturb it.
+            let _ = ManuallyDrop::new(Arc::clone(&self.0));
+            return;
+        }
         self.0.stop();
     }
 }
@@ -59,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) capabilities: Capabilities,
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
+    /// The process that opened the session. A forked child shares its connections and its owners, and must not use them.
+    process: u32,
     next_number: AtomicU64,
     lines: Mutex<HashMap<(Name, Kind), Weak<Line>>>,
     /// The last lines in which others were to go first: a new handle for the name is to find that out.
@@ -94,6 +102,7 @@ impl Session {
             capabilities,
             runtime,
             settings,
+            process: runtime::process_id(),
             next_number: AtomicU64::new(1),
             lines: Mutex::default(),
             courteous: Mutex::default(),
@@ -135,6 +144,7 @@ impl Session {
     /// Once polled, the closing goes on in the background if this future is dropped.
     pub async fn close(&self) -> Result<()> {
         let core = self.core();
+        core.check_process()?;
         core.closed.store(true, Ordering::SeqCst);
         // Taken out first: releasing locks the registry itself.
         let holds = core.registry().holds();
@@ -164,8 +174,14 @@ impl Session {
         &self.0.0
     }
 
-    /// An error once the client is closed.
+    /// An error in a forked child, and once the client is closed.
     pub(crate) fn check_open(&self) -> Result<()> {
+        self.core().check_process()?;
+        self.check_closed()
+    }
+
+    /// An error once the client is closed.
+    pub(crate) fn check_closed(&self) -> Result<()> {
         if self.core().closed.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Closed, "the client was closed; connect a new one"));
         }
@@ -174,7 +190,13 @@ impl Session {
 
     /// The one local queue for a name of this kind. Who asks for another kind must not wait here for what it cannot have.
     pub(crate) fn line(&self, name: &Name, kind: Kind) -> Arc<Line> {
-        let mut lines = lock(&self.core().lines);
+        let mut lines = match self.core().lines.try_lock() {
+            Ok(lines) => lines,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // A thread of the parent process may have held it when this process was forked off: it stays locked for ever.
+            Err(TryLockError::WouldBlock) if self.core().is_forked() => return Arc::default(),
+            Err(TryLockError::WouldBlock) => lock(&self.core().lines),
+        };
         let key = (name.clone(), kind);
         if let Some(line) = lines.get(&key).and_then(Weak::upgrade) {
             return line;
@@ -198,6 +220,21 @@ impl Core {
         let ours = self.id.bits() as u64 % grid;
         let past = (now.plus(after).as_nanos() % grid + grid - ours) % grid;
         after.saturating_sub(Duration::from_nanos(past))
+    }
+
+    /// Whether this is a forked child of the process that opened the session.
+    pub(crate) fn is_forked(&self) -> bool {
+        runtime::process_id() != self.process
+    }
+
+    /// An error in a forked child.
+    pub(crate) fn check_process(&self) -> Result<()> {
+        if self.is_forked() {
+            let message =
+                format!("this client belongs to process {}, which was forked; connect a new client in the child", self.process);
+            return Err(Error::new(ErrorKind::Closed, message));
+        }
+        Ok(())
     }
 
     /// The owner of a new acquisition, or the id of a new counting request.

@@ -48,6 +48,9 @@ fn is_settled(settled_after: Instant, now: impl FnOnce() -> Instant) -> bool {
 impl Core {
     /// Has the keeper give it back. Never blocks.
     pub(crate) fn undo(&self, undo: Undo) {
+        if self.is_forked() {
+            return;
+        }
         self.undoing.fetch_add(1, Ordering::SeqCst);
         lock(&self.undos).push_back(undo);
         self.keeper_wake.notify_one();
@@ -120,7 +123,7 @@ impl Core {
             if let Some(handing) = handing.take() {
                 handing.deliver(answer.as_ref().ok().and_then(|released| released.next));
             } else if let Some(line) = line {
-                if let Ok(Released { woke: woke @ 1.., .. }) = answer {
+                if let Ok(Released { woke: Some(woke @ 1..), .. }) = answer {
                     self.stay_courteous(line, woke, sent);
                 }
                 line.left(owner);

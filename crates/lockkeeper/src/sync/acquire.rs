@@ -211,6 +211,7 @@ impl<'a> Taking<'a> {
         if claim == Claim::Fair && !core.capabilities.fair {
             return Err(core.capabilities.unsupported("fair mutex"));
         }
+        core.capabilities.check_name(target.name()?)?;
         if let Some(lease) = lease {
             core.capabilities.check_lease(lease)?;
         }
@@ -299,7 +300,7 @@ impl<'a> Taking<'a> {
 
     fn busy(&mut self, busy: Busy) -> Looked<Held> {
         self.unheard = true;
-        self.placed |= self.request.claim.queues() && self.request.place.is_some();
+        self.placed |= busy.placed;
         Looked::Busy(busy)
     }
 
@@ -308,7 +309,8 @@ impl<'a> Taking<'a> {
         let core = self.target.session.core();
         let now = core.runtime.now();
         let lease = self.request.lease;
-        if now.since(sent) + drift(lease) >= lease {
+        let good_for = grant.good_for;
+        if now.since(sent) + drift(good_for) >= good_for {
             self.unknown_until = self.unknown_until.max(now);
             // Handed over, the line counts on us as the holder, and we are not.
             if let Some(turn) = &self.turn {
@@ -326,6 +328,7 @@ impl<'a> Taking<'a> {
                 owner: *owner,
                 token: grant.token,
                 lease,
+                good_for,
                 kept: self.kept,
                 sent,
                 unsettled_until: self.unknown_until.max(on_its_way),
@@ -340,7 +343,7 @@ impl<'a> Taking<'a> {
         }
         let held = hold.enter();
         // Dropped, it is given back.
-        self.target.session.check_open()?;
+        self.target.session.check_closed()?;
         Ok(held)
     }
 
@@ -378,7 +381,7 @@ impl Look for Taking<'_> {
                 Stand::Ask => {}
                 // They will most likely have it when we ask: time to listen.
                 Stand::AskLater if self.subscription.is_none() && turn.subscription().is_none() => {
-                    return Ok(Looked::Busy(Busy { retry_in: Some(Duration::ZERO), ahead: None }));
+                    return Ok(Looked::Busy(Busy { retry_in: Some(Duration::ZERO), ..Busy::default() }));
                 }
                 Stand::AskLater => {
                     let left = self.deadline.since(now);
@@ -412,9 +415,9 @@ impl Look for Taking<'_> {
         }
         let core = self.target.session.core();
         let Acquire { name, claim, owner, .. } = &self.request;
-        let watch = Watch { name: name.clone(), kind: claim.kind(), owner: (*claim == Claim::Fair).then_some(*owner) };
+        let watch = Watch { name: name.clone(), kind: claim.kind(), owner: *owner, claim: Some(*claim) };
         let subscription = Arc::new(core.call(core.settings.command_timeout, core.backend.watch(watch)).await?);
-        if let Some(turn) = &self.turn {
+        if let Some(turn) = self.turn.as_ref().filter(|_| subscription.is_shareable()) {
             turn.set_subscription(Arc::clone(&subscription));
         }
         self.subscription = Some(Arc::clone(&subscription));
@@ -454,7 +457,7 @@ impl Drop for Taking<'_> {
         if self.placed || unknown || self.in_flight.is_some() || handed.is_some() {
             let settled_after = self.unknown_until.max(self.in_flight.unwrap_or_default()).max(handed.unwrap_or_default());
             core.undo(Undo {
-                release: Release { name: name.clone(), claim: *claim, owner: *owner, then: None },
+                release: Release { name: name.clone(), claim: *claim, owner: *owner, then: None, settle: false },
                 lease: *lease,
                 settled_after,
                 line: None,

@@ -25,6 +25,7 @@ async fn count_by(target: &Target, op: CountOp, deadline: Instant) -> Result<Cou
     if !core.capabilities.supports(op.kind()) {
         return Err(core.capabilities.unsupported(&op.kind().to_string()));
     }
+    core.capabilities.check_name(name)?;
     let began = core.runtime.now();
     let timeout = core.settings.command_timeout;
     // The same for all repetitions, and remembered for longer than any of them can arrive: so none counts twice.
@@ -137,7 +138,7 @@ impl Look for Watching<'_> {
 
     async fn listen(&mut self) -> Result<Arc<Subscription>> {
         let core = self.target.session.core();
-        let watch = Watch { name: self.target.name()?.clone(), kind: self.op.kind(), owner: None };
+        let watch = Watch { name: self.target.name()?.clone(), kind: self.op.kind(), owner: core.next_owner(), claim: None };
         core.call(core.settings.command_timeout, core.backend.watch(watch)).await.map(Arc::new)
     }
 

@@ -16,13 +16,12 @@ mod order;
 mod queues;
 mod reenter;
 mod renew;
-#[path = "../redis/server.rs"]
-#[allow(dead_code, reason = "shared with other tests, which use all of it")]
-mod server;
 mod shares;
 mod tokens;
 mod wake;
 mod world;
+
+use lockkeeper_testkit::server;
 
 /// One test per cell, in a module named after the object; an object that goes with the cell stands in braces.
 macro_rules! cells {

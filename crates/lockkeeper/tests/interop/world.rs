@@ -1,9 +1,10 @@
 //! What a cell has: a server, our clients and Java's on one database of it, and eyes that see past both.
 
+use lockkeeper_testkit::poll::async_until_within;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper::Client;
 use redis::{Commands, Connection};
@@ -111,13 +112,9 @@ pub(crate) fn tagged(name: &str) -> String {
     if name.contains('{') { name.to_owned() } else { format!("{{{name}}}") }
 }
 
-/// Looks until it is so.
-pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < Duration::from_secs(20), "never: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+/// Polls until the condition holds.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    async_until_within(Duration::from_secs(20), what, || std::future::ready(condition())).await;
 }
 
 /// One Redisson client: one owner per thread.

@@ -54,7 +54,7 @@ fn keeps_its_kind<S: Subject>(kind: Kind, script: &[Move]) -> Verdict {
                 let ask = Ask { who, claim, lease: 5, place: Some(5), age: 0, floor: 0 };
                 refused(&Act::Acquire(ask).request(bench.at(), 0))?;
                 let release = Act::Release { who, claim, then: None };
-                ignored(&release.request(bench.at(), 0), Outcome::Release(Released { held: false, next: None, woke: 0 }))?;
+                ignored(&release.request(bench.at(), 0), Outcome::Release(Released { held: false, next: None, woke: None }))?;
                 let renew = Act::Renew { who, claim, lease: Some(50) };
                 ignored(&renew.request(bench.at(), 0), Outcome::Renew(Renewed::Gone))?;
             }

@@ -1,6 +1,6 @@
 //! Who holds what, kept from the answers alone: an account of its own, against which the model is judged.
 
-use lockkeeper::backend::{Acquire, Attempt, Claim, Renewed};
+use lockkeeper::backend::{Acquire, Attempt, Claim};
 use lockkeeper::model::{Outcome, Request};
 use lockkeeper::owner::WireOwner;
 
@@ -61,7 +61,7 @@ impl Ledger {
             }
             (Request::Renew(asked), Outcome::Renew(renewed)) => {
                 let held = self.holds(asked.owner, asked.claim);
-                ensure(held == (*renewed == Renewed::Kept), LOST, || format!("{} renews: {renewed:?}", asked.owner))?;
+                ensure(held == renewed.is_kept(), LOST, || format!("{} renews: {renewed:?}", asked.owner))?;
                 if let (true, Some(lease)) = (held, asked.lease) {
                     self.keep(asked.owner, asked.claim, at + nanos_of(lease));
                 }

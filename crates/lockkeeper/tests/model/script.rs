@@ -70,6 +70,7 @@ impl Act {
                 claim: *claim,
                 owner: owner(*who),
                 then: then.as_ref().map(|ask| Box::new(ask.at(at))),
+                settle: false,
             }),
             Self::Renew { who, claim, lease } => {
                 Request::Renew(Renew { name: name(), claim: *claim, owner: owner(*who), lease: lease.map(nanos) })

@@ -144,7 +144,8 @@ pub(crate) fn keeps_its_permits<S: Subject>(deeds: &[(u64, Deed)]) -> Verdict {
             Deed::Renew { who, lease } => {
                 let act = Act::Renew { who: *who, claim, lease: *lease };
                 let answer = bench.send(&act.request(at, 0)).map_err(|error| error.to_string())?.answer;
-                let expected = if account.of(*who).is_some() { Renewed::Kept } else { Renewed::Gone };
+                let expected =
+                    if account.of(*who).is_some() { Renewed::kept(lease.map(super::common::nanos)) } else { Renewed::Gone };
                 ensure(answer == Outcome::Renew(expected), NONE_LOST, || format!("{answer:?}"))?;
                 if let (Some(out), Some(lease)) = (account.of(*who), lease) {
                     out.until = out.until.max(at + lease);

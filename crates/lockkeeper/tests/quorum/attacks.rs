@@ -192,7 +192,7 @@ async fn late_votes_are_taken_back() {
         let began = Instant::now();
         assert!(granted(quorum.acquire(request.clone()).await).is_some());
         assert!(began.elapsed() < Duration::from_millis(5), "a slow server delayed the grant");
-        let release = Release { name: request.name, claim: Claim::Mutex, owner: request.owner, then: None };
+        let release = Release { name: request.name, claim: Claim::Mutex, owner: request.owner, then: None, settle: false };
         assert!(quorum.release(release).await.unwrap().held);
         assert!(began.elapsed() < Duration::from_millis(50), "a slow server delayed the release");
         sleep(Duration::from_secs(3)).await;
@@ -226,7 +226,8 @@ async fn tokens_grow_from_one_majority_to_the_next() {
         let token = granted(quorum.acquire(ask(&runtime, 1_000 + round)).await).expect("three of five live");
         assert!(token > last, "{token} after {last}");
         last = token;
-        let give_back = |name: &Name, owner| Release { name: name.clone(), claim: Claim::Mutex, owner, then: None };
+        let give_back =
+            |name: &Name, owner| Release { name: name.clone(), claim: Claim::Mutex, owner, then: None, settle: false };
         let mine = ask(&runtime, 1_000 + round);
         quorum.release(give_back(&mine.name, mine.owner)).await.unwrap();
         ward.stores[(round * 3 % 5) as usize].release(give_back(&request.name, request.owner)).await.unwrap();

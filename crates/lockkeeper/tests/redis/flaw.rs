@@ -67,10 +67,11 @@ impl Flawed {
             Flaw::NoPollFallback if self.asked_again(request.owner) > 2 => return std::future::pending().await,
             _ => {}
         }
+        let good_for = request.lease;
         let attempt = self.store.acquire(request).await?;
         if self.flaw == Flaw::PlainCounterToken && matches!(attempt, Attempt::Granted(_)) {
             let token = redis::cmd("INCR").arg("plain-counter").query(&mut crate::site::plain_connection(&self.url)).unwrap();
-            return Ok(Attempt::Granted(Grant { token: Some(token) }));
+            return Ok(Attempt::Granted(Grant { token: Some(token), good_for }));
         }
         Ok(attempt)
     }
@@ -127,7 +128,7 @@ impl Backend for Flawed {
         Box::pin(async move {
             if self.flaw == Flaw::NoOwnerCheckOnRelease {
                 let forced = self.store.force_release(request.name).await?;
-                return Ok(Released { held: !forced.from.is_empty(), next: None, woke: 0 });
+                return Ok(Released { held: !forced.from.is_empty(), next: None, woke: Some(0) });
             }
             self.store.release(request).await
         })
@@ -138,7 +139,7 @@ impl Backend for Flawed {
         Box::pin(async move {
             let mut answers = self.store.renew(requests).await?;
             if self.flaw == Flaw::RenewalRefusalIgnored {
-                answers.iter_mut().for_each(|answer| *answer = Ok(Renewed::Kept));
+                answers.iter_mut().for_each(|answer| *answer = Ok(Renewed::kept(Some(std::time::Duration::from_secs(30)))));
             }
             Ok(answers)
         })

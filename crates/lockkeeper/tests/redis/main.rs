@@ -1,6 +1,7 @@
 //! The Redis store against real servers: the contract, the model, the wire, and faults on the wire.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+mod blocking;
 mod clock;
 mod clocks;
 mod controls;
@@ -9,6 +10,7 @@ mod dead_waiters;
 mod fair;
 mod faults;
 mod flaw;
+mod fork;
 mod harness;
 mod layout;
 mod model;
@@ -16,13 +18,13 @@ mod multi;
 mod network;
 mod outage;
 mod process;
-mod proxy;
 mod redlock;
-mod server;
 mod site;
 mod standing;
 mod together;
 mod wire;
+
+use lockkeeper_testkit::{proxy, server};
 
 mod contract {
     //! The Redis store keeps the contract.

@@ -1,8 +1,9 @@
 //! Where a fault is met: a server of the test's own, a proxy before it, and clients through the proxy, sound or broken on purpose. An
 //! assertion is a function of a site; its test runs it on a sound one, its negative control on a broken one.
 
+use lockkeeper_testkit::poll::async_until_within;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::redis::{Config, RedisStore};
@@ -91,13 +92,9 @@ pub(crate) fn plain_connection(url: &str) -> Connection {
     redis::Client::open(url).unwrap().get_connection().unwrap()
 }
 
-/// Looks until it is so.
-pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < Duration::from_secs(10), "waited in vain until {what}");
-        tokio::time::sleep(ms(5)).await;
-    }
+/// Polls until the condition holds.
+pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    async_until_within(Duration::from_secs(10), what, || std::future::ready(condition())).await;
 }
 
 /// Who holds the mutex, and how often.

@@ -45,10 +45,10 @@ impl Holder {
     async fn release(&self) {
         let released = self
             .store
-            .release(Release { name: self.name.clone(), claim: Claim::Mutex, owner: self.owner, then: None })
+            .release(Release { name: self.name.clone(), claim: Claim::Mutex, owner: self.owner, then: None, settle: false })
             .await
             .unwrap();
-        assert!(released.held && released.woke > 0, "{released:?}");
+        assert!(released.held && released.woke > Some(0), "{released:?}");
     }
 }
 
@@ -57,7 +57,15 @@ async fn open(folder: &Folder) -> Arc<SqliteStore> {
 }
 
 async fn subscription(store: &SqliteStore) -> Subscription {
-    store.watch(Watch { name: Name::new("held").unwrap(), kind: Kind::Mutex, owner: None }).await.unwrap()
+    store
+        .watch(Watch {
+            name: Name::new("held").unwrap(),
+            kind: Kind::Mutex,
+            owner: "00000000-0000-0000-0000-000000000001:1".parse().unwrap(),
+            claim: None,
+        })
+        .await
+        .unwrap()
 }
 
 async fn assert_rung(subscription: &Subscription) {

@@ -1,11 +1,12 @@
 //! What the contract asks of us: an empty store on a deployment that the cases share.
 
+use lockkeeper_testkit::poll::until_within;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lockkeeper::backend::Backend;
 use lockkeeper::conformance::{Harness, Time};
@@ -84,13 +85,10 @@ pub(crate) fn calls(port: u16, command: &str) -> u64 {
     line.and_then(|line| line.strip_prefix("calls=")?.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// Looks until it is so; for the time before and after a fault.
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !so() {
-        assert!(began.elapsed() < Duration::from_secs(40), "waited in vain until {what}");
-        std::thread::sleep(ms(20));
-    }
+/// Polls until the condition holds.
+#[track_caller]
+pub(crate) fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(Duration::from_secs(40), what, condition);
 }
 
 async fn open(url: &str, runtime: &Runtime) -> Arc<RedisStore> {

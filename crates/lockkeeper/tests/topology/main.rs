@@ -14,9 +14,7 @@ mod slots;
 mod storms;
 mod tls;
 
-#[path = "../redis/server.rs"]
-#[allow(dead_code, reason = "shared with the tests on one server")]
-mod server;
+use lockkeeper_testkit::server;
 
 mod contract_tls {
     //! The contract behind TLS, as a user with the rights that locks need.

@@ -56,7 +56,7 @@ impl Quorum {
         let mut until = began.plus(RELEASING);
         let mut enough = false;
         // Whoever listens listens to all.
-        let mut woke = 0;
+        let mut woke = None;
         loop {
             let settled = answers.iter().flatten().filter(|answer| answer.is_ok()).count();
             if settled >= majority(servers) && !enough {
@@ -71,7 +71,7 @@ impl Quorum {
             let left = until.since(runtime.now());
             match runtime::within(left, Box::pin(answered.recv())).await {
                 Some(Some((index, answer))) => {
-                    woke = woke.max(answer.as_ref().map_or(0, |released| released.woke));
+                    woke = woke.max(answer.as_ref().ok().and_then(|released| released.woke));
                     answers[index] = Some(answer.map(|released| released.held));
                 }
                 Some(None) | None => break,
@@ -134,7 +134,7 @@ impl Quorum {
                 Ok(kept) => {
                     why[index] = Ok(());
                     for (said, kept) in said.iter_mut().zip(kept) {
-                        said[index] = kept.ok().map(|kept| kept == Renewed::Kept);
+                        said[index] = kept.ok().map(|kept| kept.is_kept());
                     }
                 }
                 Err(error) => why[index] = Err(error),
@@ -160,7 +160,7 @@ impl Quorum {
                         hold.lease = hold.lease.max(lease);
                     }
                 }
-                Ok(Renewed::Kept)
+                Ok(Renewed::kept(request.lease))
             }
             Some(false) => Ok(Renewed::Gone),
             None => Err(unknown.clone()),

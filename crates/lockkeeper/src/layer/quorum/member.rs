@@ -169,7 +169,7 @@ impl Seat {
         loop {
             let (name, owner) = ballot.clone();
             let voter = Arc::clone(&self.voter);
-            let request = Release { name, claim: Claim::Mutex, owner, then: None };
+            let request = Release { name, claim: Claim::Mutex, owner, then: None, settle: false };
             let question = async move { voter.release(request).await };
             let answer = self.member.ask(&self.runtime, TRY, question).await;
             if let Some(told) = told.take() {

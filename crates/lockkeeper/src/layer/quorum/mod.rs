@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Liveness, Page,
-    Release, Released, Renew, Renewed, Reply, Snapshot, Standing, Subscription, Voter, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Kind, Listing, Liveness,
+    Page, Release, Released, Renew, Renewed, Reply, Snapshot, Standing, Subscription, Voter, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -79,7 +79,7 @@ impl Quorum {
         if servers.is_empty() || servers.len() > Self::MOST {
             return config(format!("a quorum has 1 to {} servers, best 3 or 5; not {}", Self::MOST, servers.len()));
         }
-        let (mut min_lease, mut push) = (Duration::ZERO, true);
+        let (mut min_lease, mut push, mut longest_name) = (Duration::ZERO, true, Name::MAX_LEN);
         for (at, (label, voter)) in servers.iter().enumerate() {
             if servers[..at].iter().any(|(other, _)| other == label) {
                 return config(format!("{label} is named twice; its vote would count twice"));
@@ -90,24 +90,16 @@ impl Quorum {
             }
             can.check_lease(max_lease)?;
             (min_lease, push) = (min_lease.max(can.min_lease), push && can.push);
+            longest_name = longest_name.min(can.longest_name);
         }
-        let capabilities = Capabilities {
-            store: "redlock",
-            mutex: true,
-            fair: false,
-            rwlock: false,
-            semaphore: false,
-            counting_semaphore: false,
-            latch: false,
-            fencing: true,
-            hand_over: false,
-            acquire_all: false,
-            any_name: true,
-            push,
-            liveness: Liveness::Lease,
-            min_lease,
-            max_lease,
-        };
+        let capabilities = Capabilities::new("redlock")
+            .with_kinds(&[Kind::Mutex])
+            .with_fencing()
+            .with_any_name(true)
+            .with_push(push)
+            .with_refuses_late()
+            .with_leases(min_lease, max_lease)
+            .with_longest_name(longest_name);
         let seats = servers.into_iter().enumerate().map(|(index, (label, voter))| Seat {
             index,
             member: Member::new(label),

@@ -64,7 +64,7 @@ impl Quorum {
                     let hold = Hold { deadline: now.plus(left), lease: request.lease, asked };
                     locked(&self.shared.holds).insert(ballot, hold);
                     self.shared.round.store(now.since(began).as_micros() as u64, Ordering::Relaxed);
-                    return Ok(Attempt::Granted(Grant { token: Some(token) }));
+                    return Ok(Attempt::Granted(Grant { token: Some(token), good_for: request.lease }));
                 }
                 _ => verdict = Verdict::Failed(ErrorKind::Indeterminate),
             }
@@ -78,11 +78,11 @@ impl Quorum {
         let took = runtime.now().since(began);
         self.withdraw_all(&request, &mut heard, took).await;
         match verdict {
-            Verdict::Lost { retry_in, split: false } => Ok(Attempt::Busy(Busy { retry_in, ahead: None })),
+            Verdict::Lost { retry_in, split: false } => Ok(Attempt::Busy(Busy { retry_in, ahead: None, placed: false })),
             // Nobody has it. Whoever asks first alone gets it: not all again at the same moment.
             Verdict::Lost { split: true, .. } => {
                 let retry_in = runtime::jitter(took, took * 16 + Duration::from_millis(5));
-                Ok(Attempt::Busy(Busy { retry_in: Some(retry_in), ahead: None }))
+                Ok(Attempt::Busy(Busy { retry_in: Some(retry_in), ahead: None, placed: false }))
             }
             Verdict::Late => Ok(Attempt::Late),
             Verdict::Failed(kind) => Err(self.no_majority(kind, &heard)),

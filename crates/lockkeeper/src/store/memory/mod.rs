@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Listing, Liveness, Page,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Forced, Kind, Listing, Page,
     Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::Result;
@@ -74,23 +74,16 @@ macro_rules! at_once {
 
 impl Backend for MemoryStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            store: "memory",
-            mutex: true,
-            fair: true,
-            rwlock: true,
-            semaphore: true,
-            counting_semaphore: true,
-            latch: true,
-            fencing: true,
-            hand_over: true,
-            acquire_all: true,
-            any_name: true,
-            push: true,
-            liveness: Liveness::Lease,
-            min_lease: Duration::from_millis(10),
-            max_lease: Duration::from_secs(365 * 24 * 3600),
-        }
+        Capabilities::new("memory")
+            .with_kinds(&[Kind::Mutex, Kind::RwLock, Kind::Semaphore, Kind::CountingSemaphore, Kind::Latch])
+            .with_fair()
+            .with_fencing()
+            .with_hand_over()
+            .with_acquire_all()
+            .with_any_name(true)
+            .with_push(true)
+            .with_refuses_late()
+            .with_leases(Duration::from_millis(10), Duration::from_secs(365 * 24 * 3600))
     }
 
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {

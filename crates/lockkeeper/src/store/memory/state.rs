@@ -149,7 +149,7 @@ impl State {
         if let Some(next) = &released.next {
             self.spend(next);
         }
-        Ok(Released { woke, ..released })
+        Ok(Released { woke: Some(woke), ..released })
     }
 
     pub(super) fn renew(&mut self, request: &Renew, at: Instant) -> Renewed {
@@ -230,7 +230,7 @@ impl State {
     }
 
     fn has(&mut self, name: &Name, owner: WireOwner, at: Instant) -> bool {
-        self.renew(&Renew { name: name.clone(), claim: Claim::Mutex, owner, lease: None }, at) == Renewed::Kept
+        self.renew(&Renew { name: name.clone(), claim: Claim::Mutex, owner, lease: None }, at).is_kept()
     }
 
     pub(super) fn keep_vote(&mut self, request: &Renew, at: Instant, max_lease: Duration) -> Result<Renewed> {
@@ -248,7 +248,7 @@ impl State {
             place: None,
             floor: 0,
         };
-        Ok(if let Attempt::Granted(_) = self.acquire(&again, at)? { Renewed::Kept } else { Renewed::Gone })
+        Ok(if let Attempt::Granted(_) = self.acquire(&again, at)? { Renewed::kept(request.lease) } else { Renewed::Gone })
     }
 
     pub(super) fn standing(&self, at: Instant, max_lease: Duration) -> Standing {
@@ -268,9 +268,11 @@ impl State {
         let mut inner = state.lock().unwrap_or_else(PoisonError::into_inner);
         inner.last_listener += 1;
         let id = inner.last_listener;
-        let listener = Listener { id, owner: watch.owner, notifier: notifier.clone() };
+        let listener = Listener { id, owner: watch.own_place(), notifier: notifier.clone() };
         inner.listeners.entry(watch.name.clone()).or_default().push(listener);
-        Subscription::new(&notifier, Listening { state: Arc::downgrade(state), name: watch.name, id })
+        let only_for_owner = watch.own_place().is_some();
+        let subscription = Subscription::new(&notifier, Listening { state: Arc::downgrade(state), name: watch.name, id });
+        if only_for_owner { subscription.only_for_owner() } else { subscription }
     }
 
     /// Rings; how many subscriptions.

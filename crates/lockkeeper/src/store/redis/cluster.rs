@@ -11,7 +11,7 @@ use super::config::{Address, Config};
 use super::error;
 use super::node::Node;
 use super::notify::{Channels, Listening};
-use super::request::{Failed, Sent};
+use super::request::{Failed, Request};
 use super::slots::{self, SLOTS};
 use crate::backend::Notifier;
 use crate::error::{Error, ErrorKind, Result};
@@ -140,7 +140,7 @@ impl Cluster {
     }
 
     /// Sends to whoever serves the slot.
-    pub(super) async fn send(&self, slot: u16, sent: &Sent<'_>) -> std::result::Result<Value, Failed> {
+    pub(super) async fn send(&self, slot: u16, sent: &Request<'_>) -> std::result::Result<Value, Failed> {
         let mut node = self.serving(slot).await.map_err(Failed::Unsent)?;
         let (mut asking, mut waited) = (false, 0);
         for _ in 0..REDIRECTIONS {
@@ -247,12 +247,12 @@ impl Cluster {
     async fn ask(&self, node: &Arc<Node>) -> std::result::Result<Value, Failed> {
         let mut slots = redis::cmd("CLUSTER");
         slots.arg("SLOTS");
-        let answer = node.send(&Sent::command(&slots)).await?;
+        let answer = node.send(&Request::command(&slots)).await?;
         if self.sharded.get().is_none() {
             // Redis knows it since 7.0; Redisson asks the same question.
             let mut probe = redis::cmd("PUBSUB");
             probe.arg("SHARDCHANNELS").arg("lockkeeper:none");
-            let sharded = match node.send(&Sent::command(&probe)).await {
+            let sharded = match node.send(&Request::command(&probe)).await {
                 Err(Failed::Refused(_)) => false,
                 answer => answer.map(|_| true)?,
             };

@@ -1,7 +1,7 @@
 //! What is counted: one script per kind, each request carried out once.
 
 use super::locks::{refusal, text};
-use super::request::{Failed, Sent, Site};
+use super::request::{Failed, Request, Site};
 use super::script::{self, Lua};
 use super::{RedisStore, millis, parsed};
 use crate::backend::{Count, CountOp, CountOutcome, Counted, CounterOp, LatchOp, SemaphoreOp};
@@ -16,7 +16,7 @@ impl RedisStore {
             vec![text(request.id), not_after, millis(request.remember), text(what), text(number)]
         };
         let keys = [request.name.as_str()];
-        let sent = Sent::script(script, &keys, &arguments).looking_first();
+        let sent = Request::script(script, &keys, &arguments).looking_first();
         let answer = self.transport.send(keys[0], &sent).await.map_err(Failed::into_error)?;
         let numbers: Vec<i64> = parsed(answer)?;
         match numbers[..] {

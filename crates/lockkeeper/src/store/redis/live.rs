@@ -35,7 +35,7 @@ impl Live {
 }
 
 /// A request without an answer yet. Given up after a silence it takes the connection with it.
-pub(super) struct Waiting<'a, F: Fn(u64)> {
+pub(super) struct InFlight<'a, F: Fn(u64)> {
     live: &'a Live,
     runtime: &'a Runtime,
     discard: F,
@@ -43,7 +43,7 @@ pub(super) struct Waiting<'a, F: Fn(u64)> {
     answered: bool,
 }
 
-impl<'a, F: Fn(u64)> Waiting<'a, F> {
+impl<'a, F: Fn(u64)> InFlight<'a, F> {
     pub(super) fn new(live: &'a Live, runtime: &'a Runtime, discard: F) -> Self {
         Self { live, runtime, discard, sent: runtime.now(), answered: false }
     }
@@ -61,7 +61,7 @@ impl<'a, F: Fn(u64)> Waiting<'a, F> {
     }
 }
 
-impl<F: Fn(u64)> Drop for Waiting<'_, F> {
+impl<F: Fn(u64)> Drop for InFlight<'_, F> {
     fn drop(&mut self) {
         if self.answered {
             return;

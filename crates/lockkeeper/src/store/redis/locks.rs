@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::Value;
 
+use super::batch::{Route, Step, Want};
 use super::config::Durability;
-use super::gather::{Step, Want, Way};
-use super::request::{Failed, Sent, Site};
+use super::request::{Failed, Request, Site};
 use super::script::{self, Lua};
 use super::{RedisStore, error, millis, names, parsed};
 use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Kind, Release, Released, Renew, Renewed};
@@ -25,21 +25,21 @@ impl RedisStore {
             Claim::Permits { .. } => (&script::PERMITS_ACQUIRE, Kind::Semaphore),
         };
         self.admit(&request.name, wanted)?;
-        let want = Want::Take { lease: request.lease, not_after: request.not_after };
-        let gathers = request.claim == Claim::Mutex && request.floor == 0 && !self.tokens_per_name();
-        let attempt = match self.way(gathers, &request.name, request.owner, want).await? {
-            Way::Together([0, left]) => attempt(&[0, left, -1], &request.name, wanted),
-            Way::Together([-1, _]) => Ok(Attempt::Late),
-            Way::Together(numbers) => attempt(&numbers, &request.name, wanted),
-            Way::Alone(_slot) => {
+        let want = Want::Acquire { lease: request.lease, not_after: request.not_after };
+        let batched = request.claim == Claim::Mutex && request.floor == 0 && !self.tokens_per_name();
+        let attempt = match self.route(batched, &request.name, request.owner, want).await? {
+            Route::Batched([0, left]) => attempt(&[0, left, -1], request),
+            Route::Batched([-1, _]) => Ok(Attempt::Late),
+            Route::Batched(numbers) => attempt(&numbers, request),
+            Route::Single(_slot) => {
                 let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| self.asking(request, site));
-                let sent = Sent::script(script, &keys, &arguments).durable(self.transport.config().durability);
+                let sent = Request::script(script, &keys, &arguments).durable(self.transport.config().durability);
                 let sent = sent.following(request.claim == Claim::Mutex);
                 let (answer, doubt) = match Box::pin(self.grants.transport.send(keys[0], &sent)).await {
                     Ok(answer) => (answer, None),
                     Err(failed) => failed.doubtful()?,
                 };
-                let attempt = attempt(&parsed::<Vec<i64>>(answer)?, &request.name, wanted);
+                let attempt = attempt(&parsed::<Vec<i64>>(answer)?, request);
                 match (attempt, doubt) {
                     (Ok(Attempt::Granted(_)), Some(doubt)) => Err(doubt),
                     (attempt, _) => attempt,
@@ -53,13 +53,13 @@ impl RedisStore {
         Ok(attempt)
     }
 
-    async fn way(&self, gathers: bool, name: &Name, owner: WireOwner, want: Want) -> Result<Way<'_>> {
+    async fn route(&self, batched: bool, name: &Name, owner: WireOwner, want: Want) -> Result<Route<'_>> {
         // Keys of different slots do not go into one call.
-        if !gathers || self.transport.is_cluster() {
-            return Ok(Way::Alone(None));
+        if !batched || self.transport.is_cluster() {
+            return Ok(Route::Single(None));
         }
-        let lane = if want == Want::GiveBack { &self.releases } else { &self.grants };
-        lane.gather.way(&lane.transport, Step { name: name.clone(), owner, want }).await
+        let lane = if want == Want::Release { &self.releases } else { &self.grants };
+        lane.batcher.route(&lane.transport, Step { name: name.clone(), owner, want }).await
     }
 
     /// Whether mutexes have a counter of tokens each, as Redisson's fenced locks do.
@@ -91,11 +91,11 @@ impl RedisStore {
     }
 
     pub(super) async fn give_back(&self, request: &Release) -> Result<Released> {
-        let Release { name, claim, owner, then } = request;
-        let gathers = *claim == Claim::Mutex && then.is_none();
-        let _slot = match self.way(gathers, name, *owner, Want::GiveBack).await? {
-            Way::Together([held, woke]) => return Ok(released(held, woke)),
-            Way::Alone(slot) => slot,
+        let Release { name, claim, owner, then, .. } = request;
+        let batched = *claim == Claim::Mutex && then.is_none();
+        let _slot = match self.route(batched, name, *owner, Want::Release).await? {
+            Route::Batched([held, woke]) => return Ok(released(held, woke)),
+            Route::Single(slot) => slot,
         };
         let channel = names::channel(name, claim.kind(), None).into_bytes();
         let (script, arguments): (&Lua, Vec<Vec<u8>>) = match claim {
@@ -124,9 +124,9 @@ impl RedisStore {
             arguments.iter().cloned().chain(successor).collect()
         });
         let (sent, lane) = match then {
-            None => (Sent::script(script, &keys, &arguments), &self.releases),
+            None => (Request::script(script, &keys, &arguments), &self.releases),
             // It grants, too.
-            Some(_) => (Sent::script(script, &keys, &arguments).durable(self.transport.config().durability), &self.grants),
+            Some(_) => (Request::script(script, &keys, &arguments).durable(self.transport.config().durability), &self.grants),
         };
         let sent = sent.following(*claim == Claim::Mutex);
         let (answer, doubt) = match Box::pin(lane.transport.send(keys[0], &sent)).await {
@@ -137,11 +137,11 @@ impl RedisStore {
         let next = match (then, &numbers[..]) {
             // The release counts wherever it is. What the successor got does not, until it asks for it itself.
             _ if doubt.is_some() => None,
-            (Some(then), [_, next @ ..]) => Some(attempt(next, &then.name, Kind::Mutex)?),
+            (Some(then), [_, next @ ..]) => Some(attempt(next, then)?),
             (None, &[held, woke]) => return Ok(released(held, woke)),
             _ => None,
         };
-        Ok(Released { held: numbers.first() == Some(&1), next, woke: 0 })
+        Ok(Released { held: numbers.first() == Some(&1), next, woke: Some(0) })
     }
 
     pub(super) async fn keep(&self, requests: &[Renew]) -> Result<Vec<Result<Renewed>>> {
@@ -185,7 +185,7 @@ impl RedisStore {
             if lengthens { (self.transport.config().durability, &self.grants) } else { (Durability::Master, &self.releases) };
         // Readers and permits have keys beside the name's own.
         let follows = part.iter().all(|&at| !matches!(requests[at].claim, Claim::Read | Claim::Permits { .. }));
-        let sent = Sent::script(&script::RENEW, &keys, &arguments).durable(durable).following(follows);
+        let sent = Request::script(&script::RENEW, &keys, &arguments).durable(durable).following(follows);
         let answer = match lane.transport.send(keys.first().copied().unwrap_or_default(), &sent).await {
             // While a slot moves some may follow it that others keep from it.
             Err(failed) if part.len() > 1 && failed.is_of_a_moving_slot() => {
@@ -196,19 +196,20 @@ impl RedisStore {
             answer => answer.map_err(Failed::into_error)?,
         };
         let answers: Vec<Value> = parsed(answer)?;
-        Ok(answers.into_iter().map(renewed).collect())
+        let leases = part.iter().map(|&at| requests[at].lease);
+        Ok(answers.into_iter().zip(leases).map(|(answer, lease)| renewed(answer, lease)).collect())
     }
 }
 
 /// What a releasing script says.
 fn released(held: i64, woke: i64) -> Released {
-    Released { held: held == 1, next: None, woke: u32::try_from(woke).unwrap_or(0) }
+    Released { held: held == 1, next: None, woke: Some(u32::try_from(woke).unwrap_or(0)) }
 }
 
 /// What a renewing script says of one hold.
-pub(super) fn renewed(answer: Value) -> Result<Renewed> {
+pub(super) fn renewed(answer: Value, lease: Option<Duration>) -> Result<Renewed> {
     match answer {
-        Value::Int(1) => Ok(Renewed::Kept),
+        Value::Int(1) => Ok(Renewed::kept(lease)),
         Value::Int(_) => Ok(Renewed::Gone),
         // Something else lies there now: what was held is gone.
         Value::BulkString(error) if String::from_utf8_lossy(&error).contains("WRONGTYPE") => Ok(Renewed::Gone),
@@ -218,15 +219,16 @@ pub(super) fn renewed(answer: Value) -> Result<Renewed> {
 }
 
 /// What an acquiring script says.
-pub(super) fn attempt(numbers: &[i64], name: &Name, wanted: Kind) -> Result<Attempt> {
+pub(super) fn attempt(numbers: &[i64], request: &Acquire) -> Result<Attempt> {
     let known = |number: i64| u64::try_from(number).ok();
     match *numbers {
-        [1, token] => Ok(Attempt::Granted(Grant { token: known(token).filter(|token| *token > 0) })),
+        [1, token] => Ok(Attempt::Granted(Grant { token: known(token).filter(|token| *token > 0), good_for: request.lease })),
         [0, left, ahead] => {
-            Ok(Attempt::Busy(Busy { retry_in: known(left).map(Duration::from_millis), ahead: u32::try_from(ahead).ok() }))
+            let (retry_in, ahead) = (known(left).map(Duration::from_millis), u32::try_from(ahead).ok());
+            Ok(Attempt::Busy(Busy { retry_in, ahead, placed: request.claim.queues() && request.place.is_some() }))
         }
         [-1] => Ok(Attempt::Late),
-        _ => Err(refusal(numbers, name, wanted)),
+        _ => Err(refusal(numbers, &request.name, request.claim.kind())),
     }
 }
 

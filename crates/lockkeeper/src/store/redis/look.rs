@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::locks::refusal;
-use super::request::{Failed, Sent};
+use super::request::{Failed, Request};
 use super::{RedisStore, millis, names, parsed, script};
 use crate::backend::{Claim, ClientCard, Forced, Holder, Kind, Listing, Page, Snapshot, Waiter};
 use crate::error::{Error, ErrorKind, Result};
@@ -101,7 +101,8 @@ impl RedisStore {
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(listing.limit);
         let servers = self.transport.servers();
         let Some((_, node)) = servers.get(server) else { return Ok(Page { found: Vec::new(), next: None }) };
-        let (cursor, keys): (String, Vec<Vec<u8>>) = parsed(node.send(&Sent::command(&scan)).await.map_err(Failed::into_error)?)?;
+        let (cursor, keys): (String, Vec<Vec<u8>>) =
+            parsed(node.send(&Request::command(&scan)).await.map_err(Failed::into_error)?)?;
         let (mut next_pass, mut cursor) = (Some(pass), cursor);
         if cursor == "0" {
             next_pass = PASSES.get(at + 1).map(|(pass, _)| *pass);

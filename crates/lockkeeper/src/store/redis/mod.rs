@@ -6,6 +6,7 @@
 //! `lockkeeper:kind:{NAME}` (what a number counts; expires), `lockkeeper:store` (an id by which a store is known to be the same), `lockkeeper:run`
 //! (of a server that is one of a quorum: which run of it may vote).
 
+mod batch;
 mod clock;
 mod cluster;
 mod config;
@@ -13,7 +14,6 @@ mod counts;
 mod dial;
 mod error;
 mod gate;
-mod gather;
 mod live;
 mod locks;
 mod look;
@@ -37,15 +37,15 @@ use redis::{FromRedisValue, Value};
 
 use crate::backend::{
     Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Finding, Forced, Kind, Listing,
-    Liveness, Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::Runtime;
+use batch::Batcher;
 pub use config::Config;
 use config::Durability;
 pub use gate::RedisGate;
-use gather::Gather;
 use transport::Transport;
 
 /// Redis: a server, the master that sentinels name, or a cluster.
@@ -57,21 +57,21 @@ pub struct RedisStore {
     fair_unit: Duration,
 }
 
-/// A way to the server on which requests gather. Grants that must reach replicas have one of their own: the server answers nothing
+/// A connection to the server whose mutex requests are batched. Grants that must reach replicas have one of their own: the server answers nothing
 /// else on a connection that waits for them.
 struct Lane {
     transport: Arc<Transport>,
-    gather: Arc<Gather>,
+    batcher: Arc<Batcher>,
 }
 
 impl RedisStore {
     fn over(transport: Arc<Transport>, fair_unit: Duration) -> Self {
         let durability = transport.config().durability;
-        let releases = Lane { transport: Arc::clone(&transport), gather: Gather::new(Durability::Master) };
+        let releases = Lane { transport: Arc::clone(&transport), batcher: Batcher::new(Durability::Master) };
         let grants = if durability == Durability::Master {
-            Lane { transport: Arc::clone(&releases.transport), gather: Arc::clone(&releases.gather) }
+            Lane { transport: Arc::clone(&releases.transport), batcher: Arc::clone(&releases.batcher) }
         } else {
-            Lane { transport: transport.another(), gather: Gather::new(durability) }
+            Lane { transport: transport.another(), batcher: Batcher::new(durability) }
         };
         Self { transport, grants, releases, fair_unit }
     }
@@ -146,23 +146,16 @@ fn parsed<T: FromRedisValue>(answer: Value) -> Result<T> {
 
 impl Backend for RedisStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            store: "redis",
-            mutex: true,
-            fair: true,
-            rwlock: true,
-            semaphore: true,
-            counting_semaphore: true,
-            latch: true,
-            fencing: true,
-            hand_over: true,
-            acquire_all: true,
-            any_name: !self.transport.is_cluster(),
-            push: true,
-            liveness: Liveness::Lease,
-            min_lease: Duration::from_millis(100),
-            max_lease: Duration::from_secs(365 * 24 * 3600),
-        }
+        Capabilities::new("redis")
+            .with_kinds(&[Kind::Mutex, Kind::RwLock, Kind::Semaphore, Kind::CountingSemaphore, Kind::Latch])
+            .with_fair()
+            .with_fencing()
+            .with_hand_over()
+            .with_acquire_all()
+            .with_any_name(!self.transport.is_cluster())
+            .with_push(true)
+            .with_refuses_late()
+            .with_leases(Duration::from_millis(100), Duration::from_secs(365 * 24 * 3600))
     }
 
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
@@ -207,9 +200,10 @@ impl Backend for RedisStore {
         Box::pin(async move {
             self.admit(&watch.name, watch.kind)?;
             let notifier = Notifier::default();
-            let channel = names::channel(&watch.name, watch.kind, watch.owner);
+            let channel = names::channel(&watch.name, watch.kind, watch.own_place());
             let listening = self.transport.listen(channel, notifier.clone()).await?;
-            Ok(Subscription::new(&notifier, listening))
+            let subscription = Subscription::new(&notifier, listening);
+            Ok(if watch.own_place().is_some() { subscription.only_for_owner() } else { subscription })
         })
     }
 

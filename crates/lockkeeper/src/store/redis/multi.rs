@@ -1,7 +1,7 @@
 //! Several names in one step: one script, one round trip.
 
 use super::locks::{attempt, text};
-use super::request::{Sent, Site};
+use super::request::{Request, Site};
 use super::{RedisStore, error, parsed, script};
 use crate::backend::{Acquire, Attempt, AttemptAll, Claim, Grant};
 use crate::error::{Error, ErrorKind, Result};
@@ -36,7 +36,7 @@ impl RedisStore {
             }
             arguments
         };
-        let sent = Sent::script(&script::MULTI, &keys, &arguments).durable(self.transport.config().durability);
+        let sent = Request::script(&script::MULTI, &keys, &arguments).durable(self.transport.config().durability);
         let (answer, doubt) = match self.grants.transport.send(keys[0], &sent).await {
             Ok(answer) => (answer, None),
             Err(failed) => failed.doubtful()?,
@@ -47,14 +47,17 @@ impl RedisStore {
                 if let Some(doubt) = doubt {
                     return Err(doubt);
                 }
-                let grant = |token: &i64| Grant { token: u64::try_from(*token).ok().filter(|token| *token > 0) };
-                Ok(AttemptAll::Granted(tokens.iter().map(grant).collect()))
+                let grant = |(token, request): (&i64, &Acquire)| Grant {
+                    token: u64::try_from(*token).ok().filter(|token| *token > 0),
+                    good_for: request.lease,
+                };
+                Ok(AttemptAll::Granted(tokens.iter().zip(requests).map(grant).collect()))
             }
             [which, answer @ ..] if *which > 0 => {
                 let index = *which as usize - 1;
                 let unknown = || error::unexpected(&redis::Value::Int(*which));
                 let request = requests.get(index).ok_or_else(unknown)?;
-                match attempt(answer, &request.name, request.claim.kind())? {
+                match attempt(answer, request)? {
                     Attempt::Busy(busy) => Ok(AttemptAll::Busy { index, busy }),
                     Attempt::Late => {
                         self.transport.late(request.name.as_str(), request.not_after);

@@ -13,9 +13,9 @@ use tokio::sync::{Notify, watch};
 
 use super::clock::Offset;
 use super::config::{Address, Config, Servers};
-use super::live::{Live, Waiting};
+use super::live::{InFlight, Live};
 use super::notify::{Channels, Listening};
-use super::request::{Carried, Failed, Sent, Site};
+use super::request::{Failed, Payload, Request, Site};
 use super::{dial, error, script, sentinel};
 use crate::backend::Notifier;
 use crate::error::{Error, ErrorKind, Result};
@@ -288,7 +288,7 @@ impl Node {
     /// Sends a request; its arguments are made for the connection that carries it.
     ///
     /// Every request that is under way has one of these: what is rarely needed is boxed, and not carried about by all.
-    pub(super) async fn send(self: &Arc<Self>, sent: &Sent<'_>) -> std::result::Result<Value, Failed> {
+    pub(super) async fn send(self: &Arc<Self>, sent: &Request<'_>) -> std::result::Result<Value, Failed> {
         let live = self.connection().await.map_err(Failed::Unsent)?;
         if live.offset.is_due(self.runtime.now()) {
             let (us, live) = (Arc::clone(self), Arc::clone(&live));
@@ -298,11 +298,11 @@ impl Node {
         let cluster = matches!(self.part, Part::Slots { .. });
         let site = Site { offset: &live.offset, cluster, asking: sent.asking, run };
         let command = match &sent.what {
-            Carried::Command(command) => Cow::Borrowed(*command),
-            Carried::Script { script, keys, arguments } => Cow::Owned(script.by_hash(self.sharded(), keys, &arguments(&site))),
+            Payload::Command(command) => Cow::Borrowed(*command),
+            Payload::Script { script, keys, arguments } => Cow::Owned(script.by_hash(self.sharded(), keys, &arguments(&site))),
         };
         match (self.exchange(&live, sent, &command).await, &sent.what) {
-            (Err(Failed::Refused(error)), Carried::Script { script, keys, arguments }) if error.code() == Some("NOSCRIPT") => {
+            (Err(Failed::Refused(error)), Payload::Script { script, keys, arguments }) if error.code() == Some("NOSCRIPT") => {
                 let in_full = script.in_full(self.sharded(), keys, &arguments(&site));
                 Box::pin(self.exchange(&live, sent, &in_full)).await
             }
@@ -311,8 +311,8 @@ impl Node {
     }
 
     /// One round trip. What has to stand before or after the command goes out in the same write.
-    async fn exchange(&self, live: &Live, sent: &Sent<'_>, command: &Cmd) -> std::result::Result<Value, Failed> {
-        let mut waiting = Waiting::new(live, &self.runtime, |number| {
+    async fn exchange(&self, live: &Live, sent: &Request<'_>, command: &Cmd) -> std::result::Result<Value, Failed> {
+        let mut waiting = InFlight::new(live, &self.runtime, |number| {
             self.discard(number);
         });
         let mut connection = live.connection.clone();
@@ -335,7 +335,7 @@ impl Node {
 
     async fn ask_run_id(&self, live: &Live) -> std::result::Result<String, Failed> {
         let info = redis::cmd("INFO").arg("server").to_owned();
-        let info = match self.exchange(live, &Sent::command(&info), &info).await? {
+        let info = match self.exchange(live, &Request::command(&info), &info).await? {
             Value::VerbatimString { text, .. } => text,
             Value::BulkString(text) => String::from_utf8_lossy(&text).into_owned(),
             other => return Err(Failed::Unsent(error::unexpected(&other))),
@@ -347,7 +347,7 @@ impl Node {
     /// Measures the server's clock again.
     async fn look_at_the_clock(&self, live: &Live) {
         let (sent, time) = (self.runtime.now(), redis::cmd("TIME"));
-        let plain = Sent::command(&time);
+        let plain = Request::command(&time);
         let asked = Box::pin(self.exchange(live, &plain, &time));
         if let Some(Ok(answer)) = runtime::within(CONFIRMING, asked).await
             && let Ok((seconds, micros)) = super::parsed::<(i64, i64)>(answer)

@@ -46,15 +46,15 @@ impl Site<'_> {
 pub(super) type Arguments<'a> = &'a (dyn Fn(&Site<'_>) -> Vec<Vec<u8>> + Send + Sync);
 
 #[derive(Clone, Copy)]
-pub(super) enum Carried<'a> {
+pub(super) enum Payload<'a> {
     Command(&'a Cmd),
     Script { script: &'a Lua, keys: &'a [&'a str], arguments: Arguments<'a> },
 }
 
 /// One request.
 #[derive(Clone, Copy)]
-pub(super) struct Sent<'a> {
-    pub(super) what: Carried<'a>,
+pub(super) struct Request<'a> {
+    pub(super) what: Payload<'a>,
     /// The slot is moving here, and we were sent here for one request.
     pub(super) asking: bool,
     /// Where its effect must be before it counts.
@@ -67,16 +67,16 @@ pub(super) struct Sent<'a> {
     pub(super) looks_first: bool,
 }
 
-impl<'a> Sent<'a> {
+impl<'a> Request<'a> {
     pub(super) fn command(command: &'a Cmd) -> Self {
-        Self { follows: true, ..Self::carrying(Carried::Command(command)) }
+        Self { follows: true, ..Self::carrying(Payload::Command(command)) }
     }
 
     pub(super) fn script(script: &'a Lua, keys: &'a [&'a str], arguments: Arguments<'a>) -> Self {
-        Self::carrying(Carried::Script { script, keys, arguments })
+        Self::carrying(Payload::Script { script, keys, arguments })
     }
 
-    fn carrying(what: Carried<'a>) -> Self {
+    fn carrying(what: Payload<'a>) -> Self {
         Self { what, asking: false, durable: Durability::Master, knows_run: false, follows: false, looks_first: false }
     }
 
@@ -98,7 +98,7 @@ impl<'a> Sent<'a> {
 
     /// Whether it has several keys, which may be in different places while their slot moves.
     pub(super) fn is_of_many(&self) -> bool {
-        matches!(self.what, Carried::Script { keys, .. } if keys.len() > 1)
+        matches!(self.what, Payload::Script { keys, .. } if keys.len() > 1)
     }
 
     pub(super) fn knowing_run(self) -> Self {

@@ -7,7 +7,7 @@ use redis::Value;
 
 use super::config::Durability;
 use super::node::Node;
-use super::request::{Failed, Sent, Site};
+use super::request::{Failed, Request, Site};
 use super::{RedisStore, error, parsed, script};
 use crate::backend::{Finding, Notifier};
 use crate::error::{Error, ErrorKind, Result};
@@ -98,10 +98,10 @@ impl RedisStore {
         });
         let key = format!("lockkeeper:selftest:{{{tag}}}");
         let (keys, arguments) = ([key.as_str()], |_: &Site<'_>| Vec::new());
-        let tried = node.send(&Sent::script(&script::SELF_TEST, &keys, &arguments)).await.map_err(Failed::into_error)?;
+        let tried = node.send(&Request::script(&script::SELF_TEST, &keys, &arguments)).await.map_err(Failed::into_error)?;
         let refused: Vec<String> = parsed(tried)?;
         found.push(if refused.is_empty() { Finding::fine("rights", "all that locks need") } else { lacking(&refused) });
-        let time = node.send(&Sent::command(&redis::cmd("TIME"))).await.map_err(Failed::into_error)?;
+        let time = node.send(&Request::command(&redis::cmd("TIME"))).await.map_err(Failed::into_error)?;
         let (seconds, micros): (u64, u64) = parsed(time)?;
         let skew = (seconds * 1_000_000 + micros).abs_diff(self.transport.runtime().wall_micros());
         found.push(if skew > SKEW_MICROS {
@@ -120,7 +120,7 @@ impl RedisStore {
 
 /// Text that a server may keep to itself: then there is none.
 async fn told(node: &Arc<Node>, command: &redis::Cmd) -> Result<String> {
-    match node.send(&Sent::command(command)).await.map_err(Failed::into_error) {
+    match node.send(&Request::command(command)).await.map_err(Failed::into_error) {
         Ok(Value::VerbatimString { text, .. }) => Ok(text),
         Ok(Value::BulkString(text)) => Ok(String::from_utf8_lossy(&text).into_owned()),
         Ok(other) => Err(error::unexpected(&other)),

@@ -9,7 +9,7 @@ use super::cluster::Cluster;
 use super::config::{Config, Servers};
 use super::node::Node;
 use super::notify::Listening;
-use super::request::{Arguments, Failed, Sent};
+use super::request::{Arguments, Failed, Request};
 use super::script::Lua;
 use super::slots;
 use crate::backend::Notifier;
@@ -19,21 +19,21 @@ use crate::runtime::{Instant, Runtime};
 pub(super) struct Transport {
     config: Config,
     runtime: Runtime,
-    way: Way,
+    topology: Topology,
 }
 
-enum Way {
+enum Topology {
     Server(Arc<Node>),
     Cluster(Arc<Cluster>),
 }
 
 impl Transport {
     pub(super) fn new(config: Config, runtime: Runtime) -> Arc<Self> {
-        let way = match &config.servers {
-            Servers::One(_) | Servers::Sentinels { .. } => Way::Server(Node::new(config.clone(), runtime.clone())),
-            Servers::Cluster(seeds) => Way::Cluster(Cluster::new(config.clone(), seeds.clone(), runtime.clone())),
+        let topology = match &config.servers {
+            Servers::One(_) | Servers::Sentinels { .. } => Topology::Server(Node::new(config.clone(), runtime.clone())),
+            Servers::Cluster(seeds) => Topology::Cluster(Cluster::new(config.clone(), seeds.clone(), runtime.clone())),
         };
-        Arc::new(Self { config, runtime, way })
+        Arc::new(Self { config, runtime, topology })
     }
 
     pub(super) fn config(&self) -> &Config {
@@ -50,45 +50,45 @@ impl Transport {
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.way, Way::Cluster(_))
+        matches!(self.topology, Topology::Cluster(_))
     }
 
     /// Connects if there is no connection.
     pub(super) async fn ready(&self) -> Result<()> {
-        match &self.way {
-            Way::Server(node) => node.ready().await,
-            Way::Cluster(cluster) => cluster.ready().await,
+        match &self.topology {
+            Topology::Server(node) => node.ready().await,
+            Topology::Cluster(cluster) => cluster.ready().await,
         }
     }
 
     /// The servers there are, each with a key's tag that it serves.
     pub(super) fn servers(&self) -> Vec<(String, Arc<Node>)> {
-        match &self.way {
-            Way::Server(node) => vec![("lockkeeper".to_owned(), Arc::clone(node))],
-            Way::Cluster(cluster) => {
+        match &self.topology {
+            Topology::Server(node) => vec![("lockkeeper".to_owned(), Arc::clone(node))],
+            Topology::Cluster(cluster) => {
                 cluster.masters().into_iter().map(|(slot, node)| (slots::tag_of(slot).to_string(), node)).collect()
             }
         }
     }
 
     /// Sends a request to the server of a key.
-    pub(super) async fn send(&self, key: &str, sent: &Sent<'_>) -> std::result::Result<Value, Failed> {
-        match &self.way {
-            Way::Server(node) => node.send(sent).await,
+    pub(super) async fn send(&self, key: &str, sent: &Request<'_>) -> std::result::Result<Value, Failed> {
+        match &self.topology {
+            Topology::Server(node) => node.send(sent).await,
             // Following a slot about takes more than a server that stays.
-            Way::Cluster(cluster) => Box::pin(cluster.send(slots::slot(key), sent)).await,
+            Topology::Cluster(cluster) => Box::pin(cluster.send(slots::slot(key), sent)).await,
         }
     }
 
     /// Runs a script on keys of one slot.
     pub(super) async fn run(&self, script: &Lua, keys: &[&str], arguments: Arguments<'_>) -> Result<Value> {
         let key = keys.first().copied().unwrap_or_default();
-        self.send(key, &Sent::script(script, keys, arguments)).await.map_err(Failed::into_error)
+        self.send(key, &Request::script(script, keys, arguments)).await.map_err(Failed::into_error)
     }
 
     /// Sends a command for a key.
     pub(super) async fn command(&self, key: &str, command: &Cmd) -> Result<Value> {
-        self.send(key, &Sent::command(command)).await.map_err(Failed::into_error)
+        self.send(key, &Request::command(command)).await.map_err(Failed::into_error)
     }
 
     /// Which of these may travel in one call: places in `keys`.
@@ -103,9 +103,9 @@ impl Transport {
 
     /// Listens to a channel; answers when the server confirmed it.
     pub(super) async fn listen(&self, channel: String, notifier: Notifier) -> Result<Listening> {
-        match &self.way {
-            Way::Server(node) => node.listen(channel, notifier).await,
-            Way::Cluster(cluster) => cluster.listen(channel, notifier).await,
+        match &self.topology {
+            Topology::Server(node) => node.listen(channel, notifier).await,
+            Topology::Cluster(cluster) => cluster.listen(channel, notifier).await,
         }
     }
 
@@ -114,9 +114,9 @@ impl Transport {
         if self.runtime.now() > not_after {
             return;
         }
-        match &self.way {
-            Way::Server(node) => node.forget(),
-            Way::Cluster(cluster) => cluster.forget(slots::slot(key)),
+        match &self.topology {
+            Topology::Server(node) => node.forget(),
+            Topology::Cluster(cluster) => cluster.forget(slots::slot(key)),
         }
     }
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use redis::Value;
 
 use super::locks::{attempt, renewed, text};
-use super::request::{Failed, Sent, Site};
+use super::request::{Failed, Request, Site};
 use super::{RedisStore, millis, parsed, script};
-use crate::backend::{Acquire, Attempt, Kind, Renew, Renewed, Reply, Standing, Vote, Voter};
+use crate::backend::{Acquire, Attempt, Renew, Renewed, Reply, Standing, Vote, Voter};
 use crate::error::Result;
 
 impl RedisStore {
@@ -20,13 +20,13 @@ impl RedisStore {
             arguments.extend([text(site.run), millis(max_lease)]);
             arguments
         };
-        let sent = Sent::script(&script::VOTE, &keys, &arguments).durable(self.transport.config().durability);
+        let sent = Request::script(&script::VOTE, &keys, &arguments).durable(self.transport.config().durability);
         let answer = self.grants.transport.send(keys[0], &sent.knowing_run()).await.map_err(Failed::into_error)?;
         let numbers: Vec<i64> = parsed(answer)?;
         if let [-6, left] = numbers[..] {
             return Ok(Vote::Quarantined(Duration::from_millis(u64::try_from(left).unwrap_or_default())));
         }
-        let attempt = attempt(&numbers, &request.name, Kind::Mutex)?;
+        let attempt = attempt(&numbers, request)?;
         if attempt == Attempt::Late {
             self.transport.late(keys[0], request.not_after);
         }
@@ -42,16 +42,16 @@ impl RedisStore {
             }
             arguments
         };
-        let sent = Sent::script(&script::KEEP_VOTES, &keys, &arguments).durable(self.transport.config().durability);
+        let sent = Request::script(&script::KEEP_VOTES, &keys, &arguments).durable(self.transport.config().durability);
         let key = keys.first().copied().unwrap_or_default();
         let answer = self.grants.transport.send(key, &sent.knowing_run()).await.map_err(Failed::into_error)?;
         let answers: Vec<Value> = parsed(answer)?;
-        Ok(answers.into_iter().map(renewed).collect())
+        Ok(answers.into_iter().zip(requests).map(|(answer, request)| renewed(answer, request.lease)).collect())
     }
 
     async fn stands(&self, max_lease: Duration, what: &str) -> Result<Standing> {
         let arguments = |site: &Site<'_>| vec![text(site.run), millis(max_lease), text(what)];
-        let sent = Sent::script(&script::STANDING, &[], &arguments).knowing_run();
+        let sent = Request::script(&script::STANDING, &[], &arguments).knowing_run();
         let left: i64 = parsed(self.transport.send("", &sent).await.map_err(Failed::into_error)?)?;
         Ok(match u64::try_from(left) {
             Err(_) => Standing::Unknown,

@@ -20,8 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Finding, Forced, Listing,
-    Liveness, Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Event, Finding, Forced, Kind, Listing,
+    Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::Result;
 use crate::name::Name;
@@ -60,7 +60,7 @@ impl SqliteStore {
     /// All that [`connect`](Self::connect) looks at, and who may use the file.
     pub async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
         match Self::connect(config.clone(), runtime).await {
-            Ok(_) => vec![Finding::fine("file", "ours, whole, and can be written"), self_test::users(config.path())],
+            Ok(_) => vec![self_test::writable(config.path()), self_test::users(config.path())],
             Err(error) => vec![Finding::unfit("file", &error)],
         }
     }
@@ -87,23 +87,16 @@ impl Drop for Listening {
 
 impl Backend for SqliteStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            store: "sqlite",
-            mutex: true,
-            fair: true,
-            rwlock: true,
-            semaphore: true,
-            counting_semaphore: true,
-            latch: true,
-            fencing: true,
-            hand_over: true,
-            acquire_all: true,
-            any_name: true,
-            push: true,
-            liveness: Liveness::Lease,
-            min_lease: Duration::from_millis(10),
-            max_lease: Duration::from_secs(365 * 24 * 3600),
-        }
+        Capabilities::new("sqlite")
+            .with_kinds(&[Kind::Mutex, Kind::RwLock, Kind::Semaphore, Kind::CountingSemaphore, Kind::Latch])
+            .with_fair()
+            .with_fencing()
+            .with_hand_over()
+            .with_acquire_all()
+            .with_any_name(true)
+            .with_push(true)
+            .with_refuses_late()
+            .with_leases(Duration::from_millis(10), Duration::from_secs(365 * 24 * 3600))
     }
 
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
@@ -141,7 +134,8 @@ impl Backend for SqliteStore {
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         Box::pin(async move {
             let notifier = Notifier::default();
-            let Watch { name, owner, .. } = watch;
+            let owner = watch.own_place();
+            let name = watch.name;
             let id = self.engine.ties().post.hang(&name, owner, notifier.clone())?;
             // Whoever stands in a queue is known by the row it stands in.
             let enlisted = owner.is_none();
@@ -149,7 +143,8 @@ impl Backend for SqliteStore {
             if enlisted {
                 self.engine.ask(move |book| book.enlist(&name)).await?;
             }
-            Ok(Subscription::new(&notifier, listening))
+            let subscription = Subscription::new(&notifier, listening);
+            Ok(if owner.is_some() { subscription.only_for_owner() } else { subscription })
         })
     }
 

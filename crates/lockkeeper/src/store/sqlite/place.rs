@@ -74,7 +74,8 @@ impl Place {
         live.push("-live");
         let live = PathBuf::from(live);
         make_directory(&live, mode)?;
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        self_test::live_directory(&live, &file, mode)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let live_fd =
             rustix::fs::open(&live, flags, Mode::empty()).map_err(|cause| error::of_file(cause.into(), "open", &live))?;
         let place = Self { file, live, live_fd, mode };
@@ -164,6 +165,10 @@ fn recognise(file: &Path) -> Result<()> {
     let data = std::fs::metadata(file).map_err(|cause| error::of_file(cause, "look at", file))?;
     if data.is_dir() {
         return config(format!("{shown} is a directory; name a file in it"));
+    }
+    // Opening a named pipe would wait for a writer, for ever.
+    if !data.is_file() {
+        return config(format!("{shown} is not a regular file; name another one"));
     }
     let mut header = Vec::new();
     File::open(file)

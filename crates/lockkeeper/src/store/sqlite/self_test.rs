@@ -1,7 +1,9 @@
 //! What is wrong with the place is told when connecting, in words, not when a lock is lost.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
 
 use super::error;
 use crate::backend::Finding;
@@ -49,6 +51,53 @@ pub(super) fn filesystem(directory: &Path) -> Result<()> {
         )),
         None => Ok(()),
     }
+}
+
+/// Refuses a `-live` directory that somebody else prepared: its owner could make dead clients look alive, and the other way round.
+pub(super) fn live_directory(live: &Path, file: &Path, mode: u32) -> Result<()> {
+    let refuse = |why: String| {
+        let message = format!("{} {why}; it is not used: remove it, or name another file", live.display());
+        Err(Error::new(ErrorKind::Denied, message))
+    };
+    let look_at = |path: &Path| std::fs::symlink_metadata(path).map_err(|cause| error::of_file(cause, "look at", path));
+    let found = look_at(live)?;
+    if !found.is_dir() {
+        return refuse("is not a directory".to_owned());
+    }
+    // Writable by the group or by all only if the file is.
+    if found.mode() & 0o022 & !mode != 0 {
+        return refuse(format!("can be written by other users (mode {:o})", found.mode() & 0o777));
+    }
+    let owners = [Some(rustix::process::geteuid().as_raw()), Some(0), look_at(file).ok().map(|file| file.uid())];
+    if owners.contains(&Some(found.uid())) {
+        return Ok(());
+    }
+    // In the directory of a group any member may have made it, and nobody else can have.
+    let above = look_at(live.parent().unwrap_or(Path::new("/")))?;
+    if mode & 0o020 != 0 && above.mode() & 0o002 == 0 {
+        return Ok(());
+    }
+    refuse(format!("belongs to another user (uid {})", found.uid()))
+}
+
+/// Whether the file can be written: a read-only or full file system is noticed by writing, not by looking.
+pub(super) fn writable(file: &Path) -> Finding {
+    let mut probe = file.as_os_str().to_owned();
+    probe.push(format!("-probe-{}", std::process::id()));
+    let probe = PathBuf::from(probe);
+    let written = write_probe(&probe);
+    let removed = std::fs::remove_file(&probe);
+    match written.and(removed) {
+        Ok(()) => Finding::fine("file", "lockkeeper database, integrity ok, writable"),
+        Err(cause) => Finding::unfit("file", &error::of_file(cause, "write beside", file)),
+    }
+}
+
+/// As much as some transactions need.
+fn write_probe(path: &Path) -> io::Result<()> {
+    let mut probe = File::create_new(path)?;
+    probe.write_all(&[0; 64 * 1024])?;
+    probe.sync_all()
 }
 
 /// Whoever may write the file may take and free every lock in it.

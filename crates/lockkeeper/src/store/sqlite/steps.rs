@@ -133,7 +133,7 @@ impl Book {
         let released = self.turn(true, |turn| {
             let released =
                 turn.step(&request.name, life, |record, now| record.release(request, now).map(|step| (step.answer, step.wake)))?;
-            Ok(Released { woke: turn.called(), ..released })
+            Ok(Released { woke: Some(turn.called()), ..released })
         });
         if let Some(then) = &request.then {
             let open = matches!(&released, Err(error) if error.kind() == ErrorKind::Indeterminate);
@@ -147,7 +147,7 @@ impl Book {
                 // Nobody can be told in writing. Under a life that ends nothing is held, and the kernel tells that.
                 if self.ties.lives.give_up_for(request.owner, self.ties.runtime.now()) {
                     tracing::warn!(name = %request.name, owner = %request.owner, %error, "released by ending the sign of life");
-                    Ok(Released { held, next: None, woke: 0 })
+                    Ok(Released { held, next: None, woke: None })
                 } else {
                     Err(error)
                 }
@@ -186,7 +186,7 @@ impl Book {
         for (request, answer) in requests.iter().zip(&answers) {
             match (answer, request.lease) {
                 (Ok(Renewed::Gone), _) => self.ties.lives.let_go(request.owner),
-                (Ok(Renewed::Kept), Some(lease)) if self.ties.lives.holds(request.owner) => {
+                (Ok(Renewed::Kept { .. }), Some(lease)) if self.ties.lives.holds(request.owner) => {
                     self.ties.lives.hold(request.owner, now.plus(lease))?;
                 }
                 _ => {}

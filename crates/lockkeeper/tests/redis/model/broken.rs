@@ -88,8 +88,8 @@ impl Backend for Broken {
         Box::pin(async move {
             let answer = self.store.acquire(self.broken(request)).await?;
             Ok(match answer {
-                Attempt::Granted(Grant { token: Some(_) }) if self.is(How::OneToken) => {
-                    Attempt::Granted(Grant { token: Some(1) })
+                Attempt::Granted(Grant { token: Some(_), good_for }) if self.is(How::OneToken) => {
+                    Attempt::Granted(Grant { token: Some(1), good_for })
                 }
                 answer => answer,
             })

@@ -208,7 +208,7 @@ impl<'a> Pair<'a> {
             }
             Act::Release { who, claim, then } => {
                 let then = then.as_ref().map(|ask| (ask, self.acquire(ask)));
-                let mut request = Release { name, claim: *claim, owner: *who, then: None };
+                let mut request = Release { name, claim: *claim, owner: *who, then: None, settle: false };
                 request.then = then.as_ref().map(|(ask, asked)| Box::new(self.acquire_there(ask, asked)));
                 let floor = request.then.as_ref().map_or(0, |then| then.floor);
                 let redis = self.bench.store.release(request.clone()).await;

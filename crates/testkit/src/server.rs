@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// Which server.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Flavour {
+pub enum Flavour {
     /// The one on the PATH, 7.0 or later.
     Redis,
     /// Redis 6.2, the oldest that we know of.
@@ -20,10 +20,10 @@ pub(crate) enum Flavour {
 }
 
 impl Flavour {
-    pub(crate) const ALL: [Self; 3] = [Self::Redis, Self::Redis62, Self::Valkey];
+    pub const ALL: [Self; 3] = [Self::Redis, Self::Redis62, Self::Valkey];
 
     /// As `LOCKKEEPER_REQUIRE` calls it.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Redis => "redis",
             Self::Redis62 => "redis-6.2",
@@ -40,7 +40,7 @@ impl Flavour {
         }
     }
 
-    pub(crate) fn program(self) -> Option<OsString> {
+    pub fn program(self) -> Option<OsString> {
         match self.variable() {
             None => Some("redis-server".into()),
             Some(variable) => std::env::var_os(variable).filter(|program| !program.is_empty()),
@@ -58,9 +58,9 @@ impl Flavour {
 
 /// A running server.
 #[derive(Debug)]
-pub(crate) struct Server {
+pub struct Server {
     flavour: Flavour,
-    pub(crate) port: u16,
+    pub port: u16,
     child: Child,
     directory: PathBuf,
     /// Given beside the usual ones.
@@ -73,7 +73,7 @@ const DATABASES: u32 = 2_000;
 
 impl Server {
     /// Why there can be no such server here, if so; begins with its [`Flavour::name`].
-    pub(crate) fn missing(flavour: Flavour) -> Option<String> {
+    pub fn missing(flavour: Flavour) -> Option<String> {
         let name = flavour.name();
         let Some(program) = flavour.program() else {
             let variable = flavour.variable().unwrap_or_default();
@@ -85,17 +85,17 @@ impl Server {
     }
 
     /// Starts a server. Tests whose names and keys do not meet share one: see [`Server::shared`].
-    pub(crate) fn start(flavour: Flavour) -> Self {
+    pub fn start(flavour: Flavour) -> Self {
         Self::start_with(flavour, &[])
     }
 
     /// Starts a server with more options than the usual ones.
-    pub(crate) fn start_with(flavour: Flavour, options: &[&str]) -> Self {
+    pub fn start_with(flavour: Flavour, options: &[&str]) -> Self {
         Self::start_in(Vec::new(), flavour, options)
     }
 
     /// Starts a server with something in its environment.
-    pub(crate) fn start_in(environment: Vec<(&'static str, OsString)>, flavour: Flavour, options: &[&str]) -> Self {
+    pub fn start_in(environment: Vec<(&'static str, OsString)>, flavour: Flavour, options: &[&str]) -> Self {
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         // The port may be taken between our closing it and the server's opening it: try again.
         for attempt in 0..10 {
@@ -113,40 +113,40 @@ impl Server {
         unreachable!("the last attempt fails above")
     }
 
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub(crate) fn directory(&self) -> &std::path::Path {
+    pub fn directory(&self) -> &std::path::Path {
         &self.directory
     }
 
     /// Kills the server (SIGKILL) and starts it again on the same port, with what it finds on its disk: nothing, unless it was told to
     /// keep something there. `meanwhile` runs when it is dead.
-    pub(crate) fn restart(&mut self, meanwhile: impl FnOnce(&std::path::Path)) {
+    pub fn restart(&mut self, meanwhile: impl FnOnce(&std::path::Path)) {
         self.kill();
         meanwhile(&self.directory);
         self.start_again();
     }
 
     /// Kills the server (SIGKILL).
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
     /// Starts a server that was killed on the same port, with what it finds on its disk.
-    pub(crate) fn start_again(&mut self) {
+    pub fn start_again(&mut self) {
         self.child = Self::spawn(self.flavour, self.port, &self.directory, &self.options, &self.environment);
         assert!(self.answers(), "the server did not come up again on 127.0.0.1:{}", self.port);
     }
 
     /// Stops answering without closing anything, until [thawed](Self::thaw).
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         self.signal("-STOP");
     }
 
-    pub(crate) fn thaw(&self) {
+    pub fn thaw(&self) {
         self.signal("-CONT");
     }
 
@@ -201,7 +201,7 @@ impl Server {
     }
 
     /// The server of this flavour that the tests of this binary share; it ends with the last of them.
-    pub(crate) fn shared(flavour: Flavour) -> Arc<Self> {
+    pub fn shared(flavour: Flavour) -> Arc<Self> {
         static SHARED: [Mutex<Weak<Server>>; Flavour::ALL.len()] = [const { Mutex::new(Weak::new()) }; Flavour::ALL.len()];
         let mut shared = SHARED[flavour as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = shared.upgrade() {
@@ -213,12 +213,12 @@ impl Server {
     }
 
     /// The URL of a database that no other test uses.
-    pub(crate) fn fresh_url(&self) -> String {
+    pub fn fresh_url(&self) -> String {
         let database = self.last_database.fetch_add(1, Ordering::Relaxed) % DATABASES;
         self.url(database)
     }
 
-    pub(crate) fn url(&self, database: u32) -> String {
+    pub fn url(&self, database: u32) -> String {
         format!("redis://127.0.0.1:{}/{database}", self.port)
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 /// What happens to one request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Fault {
+pub enum Fault {
     /// It never arrives, and the connection stays.
     LoseRequest,
     /// It is carried out, its answer swallowed, and the connection closed.
@@ -30,7 +30,7 @@ pub(crate) enum Fault {
 
 /// How the proxy meets those who come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub enum Door {
     Open,
     /// Every new connection is reset.
     Resets,
@@ -100,14 +100,14 @@ impl Wire {
 
 /// A running proxy; its connections end with the executor of the test.
 #[derive(Debug)]
-pub(crate) struct Proxy {
-    pub(crate) port: u16,
+pub struct Proxy {
+    pub port: u16,
     faults: Arc<Faults>,
 }
 
 impl Proxy {
     /// Stands before the server at `server_port`.
-    pub(crate) async fn start(server_port: u16) -> Self {
+    pub async fn start(server_port: u16) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("an address").port();
         let faults = Arc::new(Faults {
@@ -127,60 +127,60 @@ impl Proxy {
     }
 
     /// The next request that holds `text` meets `fault`.
-    pub(crate) fn next(&self, text: impl Into<String>, fault: Fault) {
+    pub fn next(&self, text: impl Into<String>, fault: Fault) {
         *self.faults.plan.lock().unwrap() = Some((text.into(), fault));
     }
 
     /// Whether the planned fault has been met.
-    pub(crate) fn met(&self) -> bool {
+    pub fn met(&self) -> bool {
         self.faults.plan.lock().unwrap().is_none()
     }
 
     /// How many bytes the last message had that was cut.
-    pub(crate) fn cut_of(&self) -> usize {
+    pub fn cut_of(&self) -> usize {
         self.faults.cut_of.load(Ordering::SeqCst)
     }
 
     /// What is held goes on its way.
-    pub(crate) fn let_go(&self) {
+    pub fn let_go(&self) {
         self.faults.let_go.send_modify(|times| *times += 1);
     }
 
-    pub(crate) fn fall_silent(&self, silent: bool) {
+    pub fn fall_silent(&self, silent: bool) {
         self.faults.silent.store(silent, Ordering::SeqCst);
     }
 
-    pub(crate) fn set_door(&self, door: Door) {
+    pub fn set_door(&self, door: Door) {
         self.faults.door.send_replace(door);
     }
 
     /// Every answer takes this long from now on, on all connections.
-    pub(crate) fn delay_answers(&self, delay: Duration) {
+    pub fn delay_answers(&self, delay: Duration) {
         *self.faults.slow.lock().unwrap() = (u64::MAX, delay.as_millis() as u64);
     }
 
     /// Every answer takes this long from now on, on the connections there are; new ones are fast.
-    pub(crate) fn delay_answers_of_present_connections(&self, delay: Duration) {
+    pub fn delay_answers_of_present_connections(&self, delay: Duration) {
         *self.faults.slow.lock().unwrap() = (self.connections(), delay.as_millis() as u64);
     }
 
     /// The answer to `TIME` takes this much longer from now on.
-    pub(crate) fn delay_answers_to_time(&self, delay: Duration) {
+    pub fn delay_answers_to_time(&self, delay: Duration) {
         self.faults.slow_time.store(delay.as_millis() as u64, Ordering::SeqCst);
     }
 
     /// The connections there are stay open, and nothing passes on them any more; new ones are sound.
-    pub(crate) fn kill_present_connections_silently(&self) {
+    pub fn kill_present_connections_silently(&self) {
         self.faults.dead_below.store(self.connections(), Ordering::SeqCst);
     }
 
     /// The connections there are are reset.
-    pub(crate) fn reset_present_connections(&self) {
+    pub fn reset_present_connections(&self) {
         self.faults.reset_below.send_replace(self.connections());
     }
 
     /// How many connections there were so far, also those that were reset at the door.
-    pub(crate) fn connections(&self) -> u64 {
+    pub fn connections(&self) -> u64 {
         self.faults.accepted.load(Ordering::SeqCst)
     }
 }

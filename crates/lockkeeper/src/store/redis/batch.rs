@@ -11,7 +11,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
 use super::config::Durability;
 use super::locks::text;
-use super::request::{Sent, Site};
+use super::request::{Request, Site};
 use super::transport::Transport;
 use super::{error, millis, names, parsed, script};
 use crate::backend::Kind;
@@ -48,56 +48,56 @@ pub(super) struct Step {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
-    Take { lease: Duration, not_after: Instant },
-    GiveBack,
+    Acquire { lease: Duration, not_after: Instant },
+    Release,
 }
 
 /// How a request goes out.
-pub(super) enum Way<'a> {
+pub(super) enum Route<'a> {
     /// By itself; it is under way until the permit is dropped.
-    Alone(Option<SemaphorePermit<'a>>),
+    Single(Option<SemaphorePermit<'a>>),
     /// It went with others, and this is what the script says of it.
-    Together([i64; 2]),
+    Batched([i64; 2]),
 }
 
-pub(super) struct Gather {
+pub(super) struct Batcher {
     alone: Semaphore,
     calls: Semaphore,
     /// Where grants must be before they count.
     durable: Durability,
     /// The call that can still be joined.
-    open: Mutex<Option<Arc<Call>>>,
+    open: Mutex<Option<Arc<Batch>>>,
 }
 
 /// What the script says of one step; `None`: ask for it by itself.
 type Answer = Result<Option<[i64; 2]>>;
 
 #[derive(Default)]
-struct Call {
+struct Batch {
     steps: Mutex<Vec<(Step, oneshot::Sender<Answer>)>>,
     full: Notify,
 }
 
-impl Gather {
+impl Batcher {
     pub(super) fn new(durable: Durability) -> Arc<Self> {
         let under_way = if durable == Durability::Master { UNDER_WAY } else { UNDER_WAY_DURABLE };
         Arc::new(Self { alone: Semaphore::new(1), calls: Semaphore::new(under_way), durable, open: Mutex::default() })
     }
 
     /// Finds a way for a step; waits for its answer if that is together with others.
-    pub(super) async fn way(self: &Arc<Self>, transport: &Arc<Transport>, step: Step) -> Result<Way<'_>> {
+    pub(super) async fn route(self: &Arc<Self>, transport: &Arc<Transport>, step: Step) -> Result<Route<'_>> {
         if let Ok(slot) = self.alone.try_acquire() {
-            return Ok(Way::Alone(Some(slot)));
+            return Ok(Route::Single(Some(slot)));
         }
         // The call is a task of its own: a caller that goes away leaves the others their answers. If its executor goes away, so does
         // every answer, and each asks by itself.
         match self.join(transport, step).await {
-            Ok(answer) => Ok(answer?.map_or(Way::Alone(None), Way::Together)),
-            Err(_) => Ok(Way::Alone(None)),
+            Ok(answer) => Ok(answer?.map_or(Route::Single(None), Route::Batched)),
+            Err(_) => Ok(Route::Single(None)),
         }
     }
 
-    fn open(&self) -> MutexGuard<'_, Option<Arc<Call>>> {
+    fn open(&self) -> MutexGuard<'_, Option<Arc<Batch>>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -121,7 +121,7 @@ impl Gather {
         answered
     }
 
-    async fn send(&self, transport: &Arc<Transport>, call: &Arc<Call>) {
+    async fn send(&self, transport: &Arc<Transport>, call: &Arc<Batch>) {
         // All that can run now runs before us, and joins.
         tokio::task::yield_now().await;
         let _slot = tokio::select! {
@@ -135,7 +135,7 @@ impl Gather {
         for (at, answer) in answers.into_iter().enumerate() {
             let told = match &told {
                 Ok((numbers, doubt)) => match (numbers.get(2 * at..2 * at + 2), doubt) {
-                    (Some(&[GRANTED, _]), Some(doubt)) if steps[at].want != Want::GiveBack => Err(doubt.clone()),
+                    (Some(&[GRANTED, _]), Some(doubt)) if steps[at].want != Want::Release => Err(doubt.clone()),
                     (Some(&[code, value]), _) if code != ALONE => Ok(Some([code, value])),
                     _ => Ok(None),
                 },
@@ -150,7 +150,7 @@ impl Gather {
     async fn ask(&self, transport: &Arc<Transport>, steps: &[Step]) -> Result<(Vec<i64>, Option<Error>)> {
         let keys: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
         let arguments = |site: &Site<'_>| arguments(steps, site);
-        let sent = Sent::script(&script::MUTEX_MANY, &keys, &arguments).durable(self.durable);
+        let sent = Request::script(&script::MUTEX_MANY, &keys, &arguments).durable(self.durable);
         let (answer, doubt) = match transport.send(keys[0], &sent).await {
             Ok(answer) => (answer, None),
             Err(failed) => match failed.doubtful() {
@@ -164,7 +164,7 @@ impl Gather {
     }
 
     /// Nobody joins it from here on.
-    fn close(&self, call: &Arc<Call>) -> Vec<(Step, oneshot::Sender<Answer>)> {
+    fn close(&self, call: &Arc<Batch>) -> Vec<(Step, oneshot::Sender<Answer>)> {
         let mut open = self.open();
         if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, call)) {
             *open = None;
@@ -173,7 +173,7 @@ impl Gather {
     }
 }
 
-impl Call {
+impl Batch {
     fn steps(&self) -> MutexGuard<'_, Vec<(Step, oneshot::Sender<Answer>)>> {
         self.steps.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -183,15 +183,15 @@ fn arguments(steps: &[Step], site: &Site<'_>) -> Vec<Vec<u8>> {
     let mut arguments = Vec::with_capacity(2 + 3 * steps.len());
     arguments.push(steps.first().map_or_else(Vec::new, |step| site.tokens(&step.name, false)));
     let latest = steps.iter().filter_map(|step| match step.want {
-        Want::Take { not_after, .. } => Some(not_after),
-        Want::GiveBack => None,
+        Want::Acquire { not_after, .. } => Some(not_after),
+        Want::Release => None,
     });
     arguments.push(latest.min().map_or_else(|| b"9007199254740991".to_vec(), |earliest| site.micros(earliest)));
     for Step { name, owner, want } in steps {
         arguments.push(text(owner));
         arguments.extend(match want {
-            Want::Take { lease, not_after } => [millis(*lease), site.micros(*not_after)],
-            Want::GiveBack => [b"0".to_vec(), names::channel(name, Kind::Mutex, None).into_bytes()],
+            Want::Acquire { lease, not_after } => [millis(*lease), site.micros(*not_after)],
+            Want::Release => [b"0".to_vec(), names::channel(name, Kind::Mutex, None).into_bytes()],
         });
     }
     arguments

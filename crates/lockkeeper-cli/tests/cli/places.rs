@@ -1,0 +1,111 @@
+//! Where a sqlite store lies: what is refused there, and what `doctor` says about it.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::config::Directory;
+use crate::util::{assert_refused, end, lockkeeper, run};
+
+fn url(file: &Path) -> String {
+    format!("sqlite:{}", file.display())
+}
+
+#[test]
+fn a_named_pipe_as_database_is_refused_at_once() {
+    let directory = Directory::new("named-pipe");
+    let file = directory.0.join("locks.db");
+    rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
+        .expect("a pipe");
+    // `timeout` ends what hangs.
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "20", env!("CARGO_BIN_EXE_lockkeeper"), "run", "-S", &url(&file), "job", "true"]);
+    assert_refused(command.stdin(Stdio::null()), 64, "is not a regular file");
+}
+
+#[test]
+fn a_live_directory_that_others_can_write_is_refused() {
+    let directory = Directory::new("live-open");
+    let file = directory.0.join("locks.db");
+    let live = directory.0.join("locks.db-live");
+    fs::create_dir(&live).expect("a directory");
+    for mode in [0o702, 0o720, 0o777] {
+        fs::set_permissions(&live, Permissions::from_mode(mode)).expect("a directory");
+        assert_refused(&mut run(["-S", &url(&file), "job", "true"]), 69, "can be written by other users");
+        assert!(!file.exists(), "nothing was made");
+    }
+    // The negative control: one that is ours alone is used.
+    fs::set_permissions(&live, Permissions::from_mode(0o700)).expect("a directory");
+    assert_eq!(end(&mut run(["-S", &url(&file), "job", "true"])).code, Some(0));
+}
+
+#[test]
+fn a_live_directory_that_is_a_link_is_refused() {
+    let directory = Directory::new("live-link");
+    let file = directory.0.join("locks.db");
+    fs::create_dir(directory.0.join("elsewhere")).expect("a directory");
+    symlink(directory.0.join("elsewhere"), directory.0.join("locks.db-live")).expect("a link");
+    assert_refused(&mut run(["-S", &url(&file), "job", "true"]), 69, "is not a directory");
+}
+
+#[test]
+fn a_live_directory_of_another_user_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return lockkeeper::conformance::skip("a_live_directory_of_another_user_is_refused", "only root can make one");
+    }
+    let directory = Directory::new("live-foreign");
+    let file = directory.0.join("locks.db");
+    let live = directory.0.join("locks.db-live");
+    fs::create_dir(&live).expect("a directory");
+    fs::set_permissions(&live, Permissions::from_mode(0o700)).expect("a directory");
+    chown(&live, Some(4711), None).expect("root may");
+    assert_refused(&mut run(["-S", &url(&file), "job", "true"]), 69, "belongs to another user (uid 4711)");
+}
+
+/// A small file system of its own, unmounted when dropped. `None`: this user may not mount.
+struct Mounted(Directory);
+
+impl Mounted {
+    fn new(test: &str) -> Option<Self> {
+        let directory = Directory::new(test);
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"])
+            .arg(&directory.0)
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !mounted {
+            lockkeeper::conformance::skip(test, "this user cannot mount a file system");
+        }
+        mounted.then_some(Self(directory))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0.0).status();
+    }
+}
+
+#[test]
+fn doctor_notices_a_full_disk() {
+    let Some(disk) = Mounted::new("doctor_notices_a_full_disk") else { return };
+    let file = disk.0.0.join("locks.db");
+    assert_eq!(end(&mut lockkeeper(["doctor", "-S", &url(&file)])).code, Some(0));
+    let mut full = fs::File::create(disk.0.0.join("rest")).expect("a file");
+    let _ = std::io::copy(&mut std::io::repeat(7), &mut full);
+    let bad = end(&mut lockkeeper(["doctor", "-S", &url(&file)]));
+    assert!(bad.code == Some(69) && bad.stdout.contains("BAD  file"), "{bad:?}");
+}
+
+#[test]
+fn doctor_notices_a_read_only_disk() {
+    let Some(disk) = Mounted::new("doctor_notices_a_read_only_disk") else { return };
+    let file = disk.0.0.join("locks.db");
+    assert_eq!(end(&mut lockkeeper(["doctor", "-S", &url(&file)])).code, Some(0));
+    let read_only = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.0.0).status().expect("mount starts");
+    assert!(read_only.success());
+    let bad = end(&mut lockkeeper(["doctor", "-S", &url(&file)]));
+    assert!(bad.code == Some(69) && bad.stdout.contains("BAD  file"), "{bad:?}");
+}

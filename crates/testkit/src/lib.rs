@@ -1,0 +1,14 @@
+//! What the tests of several crates share: real servers, a proxy that injects network faults, and bounded polling.
+//!
+//! It is never published, and it panics where a test should fail.
+#![allow(
+    missing_docs,
+    clippy::must_use_candidate,
+    clippy::return_self_not_must_use,
+    clippy::disallowed_methods,
+    reason = "read with its source at hand, by tests that use real clocks"
+)]
+
+pub mod poll;
+pub mod proxy;
+pub mod server;
