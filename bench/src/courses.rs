@@ -95,7 +95,7 @@ impl Course {
         self
     }
 
-    /// Whether it begins anew each time, one contestant after the other, each on a server of its own: whoever keeps many locks keeps them
+    /// Whether it begins anew each time, one contestant after the other, each on a server of its own: a contestant that keeps many locks keeps them
     /// also while others have their turn, and memory that once was needed is not given back.
     pub(crate) fn begins_anew(&self) -> bool {
         matches!(self.shows, Shows::Keeping | Shows::Crowd)

@@ -14,7 +14,7 @@ pub(crate) fn median(values: Vec<f64>) -> f64 {
 /// A turn: who, when it asked, when it was granted, when it began to release.
 pub(crate) type Turn = [u64; 4];
 
-/// How long after each release one of those who waited at that moment had the lock, in microseconds. Whoever comes later and goes first
+/// How long after each release one of those who waited at that moment had the lock, in microseconds. A waiter that comes later and goes first
 /// makes them wait longer, and so does the one that released and takes it again at once.
 pub(crate) fn hand_overs(mut turns: Vec<Turn>) -> Vec<f64> {
     turns.sort_unstable_by_key(|turn| turn[2]);

@@ -61,7 +61,7 @@ impl<'a> Field<'a> {
         frozen.iter().for_each(Server::freeze);
         for repeat in 0..repeats {
             println!("    round {} of {repeats}", repeat + 1);
-            // Whoever was first is last in the next round.
+            // The first contestant is the last one in the next round.
             let count = teams.len().max(1);
             for turn in 0..teams.len() {
                 let (id, team) = &mut teams[(turn + repeat) % count];
@@ -101,7 +101,7 @@ impl<'a> Field<'a> {
             format!("folder={}", self.folder.display()),
         ]);
         let log = self.folder.join(format!("{id}.log"));
-        // Whoever keeps many locks takes them first.
+        // A contestant that keeps many locks acquires them first.
         let patience = if self.course.shows == Shows::Keeping { 3.0 } else { 1.0 };
         let limit = Duration::from_secs_f64(3.0 * warm + patience * self.pace.starting);
         Team::start(&command, &words, self.course.processes, &log, limit)

@@ -22,7 +22,7 @@ const BUILDING: Duration = Duration::from_secs(10 * 60);
 
 /// Provides what is missing and runs the tests of all versions; `arguments` are the tests'.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
-    // Nothing is skipped here: who asks for it wants it.
+    // Nothing is skipped: this command was given to run exactly these tests.
     let required = "redis,redisson";
     step("setup", "a server, a JDK, Maven, and a driver per version", || setup::needed_for(required, &["redis", "redisson"]))?;
     step("interop", "Rust and Java on the same locks", || {

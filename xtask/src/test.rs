@@ -31,7 +31,7 @@ const STEPS: [Step; 9] = [
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
     }),
-    ("dependencies", "who asks for little gets little", dependencies),
+    ("dependencies", "few crates without features", dependencies),
     ("deny", "licences and sources of what we depend on", deny),
     ("test", "all tests, doc tests included", tests),
     ("readme", "the first command that a newcomer types", readme),
@@ -93,7 +93,7 @@ fn intruder<'a>(tree: &str, forbidden: &[&'a str]) -> Option<&'a str> {
     crates.find_map(|name| forbidden.iter().find(|&&bad| bad == name).copied())
 }
 
-/// All tests; they are told where the servers are that are not on the PATH, and the drivers of Redisson.
+/// All tests, with the paths of servers that are not on the PATH and of the Redisson drivers.
 fn tests() -> Result<Outcome, String> {
     let drivers = interop::find_drivers();
     let prepare = |test: Run| {
@@ -106,7 +106,7 @@ fn tests() -> Result<Outcome, String> {
     binaries::run(prepare, LIMIT).map(|()| Outcome::Done)
 }
 
-/// The same, told where the servers are that are not on the PATH.
+/// Adds the paths of servers that are not on the PATH.
 pub(crate) fn knowing_servers(mut test: Run) -> Run {
     for server in &SERVERS {
         if let Some(file) = server.find() {

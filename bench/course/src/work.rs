@@ -9,7 +9,7 @@ use crate::{Order, Report};
 
 /// Something that can be taken and given back, again and again.
 pub trait Lock: Send + Sync + 'static {
-    /// Whoever has it holds the lock.
+    /// Its owner holds the lock.
     type Guard: Send;
 
     /// Takes it, however long that takes.
@@ -65,7 +65,7 @@ pub async fn contend<L: Lock>(locks: &[Arc<L>], order: &Order, seconds: f64) -> 
             if !rest.is_zero() {
                 tokio::time::sleep(rest).await;
             }
-            // Whoever waits at the end still gets it, and that no longer counts.
+            // A task that waits at the end still gets the lock, but it no longer counts.
             if granted < until {
                 report.counts[0] += 1;
                 report.turns.push([task, asked, granted, released]);

@@ -1,6 +1,6 @@
-//! The floors: what any lock on Redis costs at least that asks the server once to take and once to give back.
+//! The floors: the least that a lock on Redis costs with one request to acquire and one to release.
 //!
-//! One multiplexed connection through the same driver, the same tasks, and the shortest scripts that take and give back a hash: no token,
+//! One multiplexed connection through the same driver, the same tasks, and the shortest scripts that acquire and release a hash: no token,
 //! no keeper, no lateness, no batches. And below it two PINGs, which do nothing.
 
 use bench_course::Lock;

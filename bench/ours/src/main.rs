@@ -13,7 +13,7 @@ use lockkeeper::Client;
 
 fn main() {
     race(async |order| match order.workload.as_str() {
-        "cycle" | "contend" => whoever(&order).await,
+        "cycle" | "contend" => mutex_or_fair(&order).await,
         "crowd" => more::crowd(&order).await,
         "keep" => more::keep(&order).await,
         "readers" => more::readers(&order).await,
@@ -23,7 +23,7 @@ fn main() {
     });
 }
 
-async fn whoever(order: &Order) {
+async fn mutex_or_fair(order: &Order) {
     match order.text("as").unwrap_or("mutex") {
         "mutex" => with_client(order, |client, name| locks::Plain(client.mutex(name))).await,
         "lease" => with_client(order, |client, name| locks::Leased(client.mutex(name))).await,

@@ -1,4 +1,4 @@
-//! A store without a session over it: ask, listen, ask again when the subscription rings. What the library adds is the difference.
+//! A store without a session over it: acquire, subscribe, acquire again when notified. What the library adds is the difference.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
