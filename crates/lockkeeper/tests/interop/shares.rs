@@ -97,41 +97,58 @@ impl Outcome {
         self.shares.iter().filter(|share| share.is_java == is_java).map(|share| share.grants).sum()
     }
 
-    /// The time from one grant to the next, on average.
-    fn cycle(&self) -> Duration {
+    /// The time from one grant to the next on average, and the longest wait per contender.
+    fn pace(&self) -> Pace {
         let grants = u32::try_from(self.grants(true) + self.grants(false)).expect("few");
-        self.contest.time / grants.max(1)
+        let contenders = u32::try_from(self.shares.len()).expect("few");
+        Pace { cycle: self.contest.time / grants.max(1), longest: self.longest() / contenders }
+    }
+
+    fn longest(&self) -> Duration {
+        self.shares.iter().map(|share| share.longest).max().unwrap_or_default()
     }
 
     /// Each side has at least half of its share by number of contenders, nobody times out, and no wait is longer than five rounds of all
-    /// contenders. A round is what the slower side alone needs in the same run. Where the machine stalled, the longest stalls are added to
-    /// the longest wait, and a side that is slower than the other one when it is alone counts for so much less.
-    fn judge(&self, alone: [Duration; 2], stalls: &Stalls) -> Result<(), String> {
-        let Contest { theirs, ours, hold, .. } = self.contest;
+    /// contenders. How long a round is, is measured by each side alone in the same run (`java`, `ours`); on a busy machine three times
+    /// their longest wait may be more. Where the machine stalled, the longest stalls are added, and a side that is slower than the other one
+    /// when it is alone counts for so much less.
+    fn judge(&self, java: Pace, ours: Pace, stalls: &Stalls) -> Result<(), String> {
+        let Contest { theirs: java_count, ours: our_count, hold, .. } = self.contest;
         let [of_java, of_ours] = [self.grants(true), self.grants(false)];
-        let [java_alone, ours_alone] = alone.map(|cycle| cycle.as_secs_f64());
-        let is_busy = stalls.share(self.from, self.to) > 0.05;
-        let weight = |number: usize, own: f64, others: f64| number as f64 * if is_busy { (others / own).min(1.0) } else { 1.0 };
-        let (java_weight, our_weight) = (weight(theirs, java_alone, ours_alone), weight(ours, ours_alone, java_alone));
+        let stalled = stalls.share(self.from, self.to);
+        let weight = |number: usize, own: Pace, other: Pace| {
+            let pace = if stalled > 0.05 { (other.cycle.as_secs_f64() / own.cycle.as_secs_f64()).min(1.0) } else { 1.0 };
+            number as f64 * pace
+        };
+        let (java_weight, our_weight) = (weight(java_count, java, ours), weight(our_count, ours, java));
         let all = (of_java + of_ours) as f64;
         let enough = |had: u64, weight: f64| 2.0 * had as f64 * (java_weight + our_weight) >= all * weight;
-        let longest = self.shares.iter().map(|share| share.longest).max().unwrap_or_default();
-        let contenders = u32::try_from(theirs + ours).expect("few");
-        let bound = 5 * contenders * hold.max(alone[0]).max(alone[1]) + stalls.longest(self.from, self.to);
-        let timeouts: u64 = self.shares.iter().map(|share| share.timeouts).sum();
-        let stalled = stalls.share(self.from, self.to);
-        eprintln!(
-            "{of_java} of {theirs} theirs, {of_ours} of {ours} ours, holds of {hold:?}, longest wait {longest:?} of {bound:?}, {stalled:.2} stalled"
+        let yardsticks: &[Pace] = match (java_count, our_count) {
+            (_, 0) => &[ours],
+            (0, _) => &[java],
+            _ => &[java, ours],
+        };
+        let round = |pace: &Pace| (5 * hold.max(pace.cycle)).max(3 * pace.longest);
+        let contenders = u32::try_from(java_count + our_count).expect("few");
+        let bound = contenders * yardsticks.iter().map(round).max().unwrap_or_default() + stalls.longest(self.from, self.to);
+        let (longest, timeouts) = (self.longest(), self.shares.iter().map(|share| share.timeouts).sum::<u64>());
+        let found = format!(
+            "{of_java} of {java_count} theirs, {of_ours} of {our_count} ours, holds of {hold:?}, longest wait {longest:?} of {bound:?}, \
+             {timeouts} timeouts, {stalled:.2} stalled"
         );
+        eprintln!("{found}");
         if enough(of_java, java_weight) && enough(of_ours, our_weight) && longest <= bound && timeouts == 0 && all > 0.0 {
             return Ok(());
         }
-        Err(format!(
-            "{:?}: {of_java} theirs, {of_ours} ours, longest wait {longest:?} of {bound:?}, {timeouts} timeouts, {stalled:.2} stalled, alone \
-             {alone:?}, {:?}",
-            self.contest, self.shares
-        ))
+        Err(format!("{found}, alone {java:?} {ours:?}, {:?}", self.shares))
     }
+}
+
+/// How fast one side is when it is alone.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    cycle: Duration,
+    longest: Duration,
 }
 
 /// Runs all of these side by side, among them each side alone with the same holds, and judges them.
@@ -152,11 +169,11 @@ async fn judge_all(world: &Arc<World>, contests: Vec<Contest>) -> Vec<String> {
     let alone = |is_java: bool, hold: Duration| {
         let is_alone = |Contest { theirs, ours, .. }: &Contest| if is_java { *ours == 0 } else { *theirs == 0 };
         let control = outcomes.iter().find(|found| is_alone(&found.contest) && found.contest.hold == hold);
-        control.expect("a control").cycle()
+        control.expect("a control").pace()
     };
     let judged = outcomes.iter().filter_map(|found| {
         let hold = found.contest.hold;
-        found.judge([alone(true, hold), alone(false, hold)], &stalls).err()
+        found.judge(alone(true, hold), alone(false, hold), &stalls).err()
     });
     judged.map(|why| format!("{:?} {why}", world.version)).collect()
 }
