@@ -88,9 +88,9 @@ impl RedisStore {
         let key = names::card(owner.client);
         let found: Option<String> = parsed(self.transport.command(&key, redis::cmd("GET").arg(&key)).await?)?;
         let card = found.as_deref().and_then(|card| {
-            let mut lines = card.splitn(3, '\n');
-            let pid = lines.next()?.parse().ok()?;
-            Some(ClientCard { id: owner.client, pid, host: lines.next()?.to_owned(), program: lines.next()?.to_owned() })
+            let mut lines = card.split('\n').map(str::to_owned);
+            let (pid, host, program) = (lines.next()?.parse().ok()?, lines.next()?, lines.next()?);
+            Some(ClientCard { id: owner.client, pid, host, program, user: lines.next().filter(|user| !user.is_empty()) })
         });
         cards.insert(owner.client, card.clone());
         Ok(card)

@@ -233,7 +233,7 @@ impl Backend for RedisStore {
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
         Box::pin(async move {
-            let text = format!("{}\n{}\n{}", card.pid, card.host, card.program);
+            let text = format!("{}\n{}\n{}\n{}", card.pid, card.host, card.program, card.user.unwrap_or_default());
             let mut set = redis::cmd("SET");
             let key = names::card(card.id);
             set.arg(&key).arg(text).arg("PX").arg(ttl.as_millis() as u64);
