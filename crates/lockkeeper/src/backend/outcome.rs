@@ -27,7 +27,7 @@ pub struct Grant {
     /// The number of the client's session that the hold lives in, see [`KeptAlive`](super::KeptAlive); 0 where holds have leases.
     #[serde(default)]
     pub session: u64,
-    /// How many numbers after `token` belong to this hold too, see [`Acquire::tokens`](super::Acquire::tokens).
+    /// How many numbers after `token` the store reserved for this hold too; 0 unless it gives ranges.
     #[serde(default)]
     pub spare_tokens: u32,
 }

@@ -211,7 +211,7 @@ macro_rules! for_each_conformance_case {
                 a_lease_out_of_range_is_refused [Mutex],
                 work_is_dropped_when_the_hold_is_lost [Mutex],
                 a_loss_is_told_within_a_third_of_the_lease [Mutex],
-                a_long_explicit_lease_is_looked_at [Mutex],
+                a_long_explicit_lease_is_looked_at [Mutex, Lease],
                 an_unreachable_store_is_told_at_the_deadline [Mutex, Lease],
                 renewals_that_fail_for_a_while_cost_nothing [Mutex],
                 renewals_travel_together [Mutex],
