@@ -19,7 +19,6 @@ const CARD_TTL: Duration = Duration::from_secs(90);
 /// Runs until the session ends and nothing is left to release.
 pub(super) async fn keep(core: Arc<Core>) {
     let connection = Arc::clone(&core.backend).keeper_connection();
-    let card = card(&core);
     let mut announce_at = Instant::default();
     loop {
         let now = core.runtime.now();
@@ -31,7 +30,7 @@ pub(super) async fn keep(core: Arc<Core>) {
         // Only a client that holds something sends its card, and at once: so it is shown, and the connection is open before a renewal is due.
         if announce_at <= now && holds {
             announce_at = now.plus(CARD_TTL / 3);
-            let (core, connection, card) = (Arc::clone(&core), Arc::clone(&connection), card.clone());
+            let (core, connection, card) = (Arc::clone(&core), Arc::clone(&connection), card(&core));
             runtime::spawn(async move {
                 if let Err(error) = core.call(core.settings.command_timeout, connection.announce(card, CARD_TTL)).await {
                     tracing::debug!(%error, "could not tell the store who we are");
@@ -129,14 +128,17 @@ async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Arc<Hol
 }
 
 fn card(core: &Core) -> ClientCard {
-    let program = std::env::current_exe().ok();
+    let executable = || {
+        let path = std::env::current_exe().ok();
+        path.as_deref()
+            .and_then(|path| path.file_name())
+            .map_or_else(|| "-".to_owned(), |name| name.to_string_lossy().into_owned())
+    };
     ClientCard {
         id: core.id,
         host: runtime::host(),
         pid: std::process::id(),
-        program: program
-            .as_deref()
-            .and_then(|path| path.file_name())
-            .map_or_else(|| "-".to_owned(), |name| name.to_string_lossy().into_owned()),
+        program: core.program.get().cloned().unwrap_or_else(executable),
+        user: runtime::user(),
     }
 }

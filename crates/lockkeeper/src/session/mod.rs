@@ -91,6 +91,12 @@ impl Session {
         Ok(Self(Arc::new(Life(core))))
     }
 
+    /// Names the program on the client card. It counts before the first hold.
+    pub(crate) fn set_program(&self, name: String) {
+        // Set once, by the builder.
+        let _ = self.core().program.set(name);
+    }
+
     /// This client's id.
     #[must_use]
     pub fn id(&self) -> ClientId {

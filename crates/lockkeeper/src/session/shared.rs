@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -26,6 +26,8 @@ pub(crate) struct Core {
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
     pub(super) observer: Arc<dyn Observer>,
+    /// The program's name on the client card, if it is not that of the executable.
+    pub(super) program: OnceLock<String>,
     /// The process that opened the session. A forked child shares its connections and its owners, and must not use them.
     pub(super) process: u32,
     pub(super) next_number: AtomicU64,
@@ -57,6 +59,7 @@ impl Core {
             runtime,
             settings,
             observer,
+            program: OnceLock::new(),
             process: runtime::process_id(),
             next_number: AtomicU64::new(1),
             queues: Queues::default(),

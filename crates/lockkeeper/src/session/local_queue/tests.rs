@@ -95,7 +95,7 @@ async fn a_newcomer_whose_call_is_left_is_revoked_and_the_next_may_ask() {
     assert_eq!(queue.check(later).0, [Orphan { owner: left.owner, claim: Claim::Mutex }]);
     assert_eq!(turn.stand(&next, later), Stand::Ask);
     // Its answer comes after all, and does not count.
-    let granted = Attempt::Granted(Grant { token: None, good_for: Duration::from_secs(30) });
+    let granted = Attempt::Granted(Grant::new(None, Duration::from_secs(30)));
     assert!(!queue.answered(&left, Some(&granted), later));
 }
 
@@ -135,7 +135,7 @@ async fn a_hand_over_whose_release_is_left_is_revoked() {
     assert_eq!(turn.stand(&wait, later), Stand::Revoked);
     assert_eq!(turn.stand(&request(3), later), Stand::Ask);
     // Granted after all: nobody waits for that owner id.
-    let granted = Attempt::Granted(Grant { token: None, good_for: Duration::from_secs(30) });
+    let granted = Attempt::Granted(Grant::new(None, Duration::from_secs(30)));
     assert_eq!(handing.deliver(Some(granted), later), Some(wait.owner));
 }
 
