@@ -28,11 +28,12 @@ fn main() -> Outcome {
         assert!(acquire(&mut redis, "first", 200)?);
         wait_until_gone(&mut redis, "lock")?; // The work of the first client takes longer than its lease.
         assert!(acquire(&mut redis, "second", 60_000)?);
+        // The first client releases, too late.
         if version == "repaired:" {
-            release_own(&mut redis, "first")?
+            release_own(&mut redis, "first")?;
         } else {
-            release(&mut redis)?
-        } // Too late.
+            release(&mut redis)?;
+        }
         let third = acquire(&mut redis, "third", 60_000)?;
         println!("{version} while the second client holds the lock, a third one acquires it: {third}");
         release(&mut redis)?;
