@@ -29,6 +29,8 @@ pub mod fence;
 
 pub mod backend;
 
+pub mod observability;
+
 #[cfg(feature = "testing")]
 #[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
 pub mod testing;

@@ -14,7 +14,7 @@ mod snapshot;
 mod vote;
 
 pub use capability::{Capabilities, Liveness};
-pub use event::{Event, LossReason, Observer};
+pub use event::{Event, GaveUp, LossReason, Observer};
 pub use finding::{Finding, Verdict};
 pub use notify::{Notifier, Subscription};
 pub use outcome::{Attempt, AttemptAll, Busy, CountOutcome, Counted, Grant, Released, Renewed};

@@ -1,5 +1,6 @@
 //! A client with other settings than the default ones.
 
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,6 +122,10 @@ impl Builder {
     }
 
     fn over(self, backend: Arc<dyn Backend>, url: String, target: Option<url::Target>) -> Result<Client> {
+        // Code of the user: a recorder that panics costs metrics, not clients.
+        if catch_unwind(Metrics::register).is_err() {
+            tracing::error!("the metrics recorder panicked");
+        }
         let session = Session::observed(Arc::new(Observe::new(backend)), self.settings, self.runtime, Arc::new(Metrics))?;
         if let Some(program) = self.program {
             session.set_program(program);

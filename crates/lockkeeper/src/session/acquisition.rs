@@ -134,13 +134,13 @@ pub(crate) struct Acquisition {
 }
 
 impl Acquisition {
-    pub(crate) fn new(patience: Patience, began: Instant, limit: Duration, queued: bool, settings: &Settings) -> Self {
+    pub(crate) fn new(patience: Patience, began: Instant, limit: Duration, queued: bool, trouble: Trouble) -> Self {
         Self {
             patience,
             deadline: patience.deadline(began),
             limit,
             queued,
-            trouble: patience.trouble(settings),
+            trouble,
             listening: Listening::No,
             in_flight: None,
             unknown_until: Instant::default(),

@@ -10,8 +10,8 @@ use tokio::sync::futures::Notified;
 
 use super::owner::Place;
 use super::registry::Slot;
-use super::{Core, Held, LocalQueue, Session};
-use crate::backend::{Claim, Event, LossReason, Release, Renew, Renewed, drift};
+use super::{Core, Held, LocalQueue, Session, Undo};
+use crate::backend::{Claim, Event, Liveness, LossReason, Release, Renew, Renewed, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
@@ -50,6 +50,8 @@ pub(crate) struct Grounds {
     pub(crate) queue: Option<Arc<LocalQueue>>,
     /// Handed over by a release of this process.
     pub(crate) handed_over: bool,
+    /// Held until then at most, however often it is renewed.
+    pub(crate) until: Instant,
     /// The place with the [`Owner`](super::Owner) that may re-enter it.
     pub(crate) place: Option<Place>,
 }
@@ -60,6 +62,7 @@ const RELEASED: u8 = 1;
 const LOST_GONE: u8 = 2;
 const LOST_EXPIRED: u8 = 3;
 const LOST_CLOSED: u8 = 4;
+const LOST_MAX_HOLD: u8 = 5;
 
 /// An explicit lease is looked at for loss from this length on.
 const PROBED_FROM: Duration = Duration::from_secs(3);
@@ -70,7 +73,7 @@ impl Hold {
         let core = session.core();
         // Where holds live as long as a session, the keeper ends explicit leases.
         let good_for = if grounds.kept { grounds.good_for } else { grounds.good_for.min(grounds.lease) };
-        let deadline = deadline(grounds.sent, good_for);
+        let deadline = deadline(grounds.sent, good_for).min(grounds.until);
         let (third, watched) = (grounds.lease / 3, is_watched(grounds.kept, grounds.lease));
         let due = if watched { grounds.sent.plus(third).min(deadline) } else { deadline };
         // A tenth of the renewal period: at most ten rounds in one.
@@ -117,7 +120,7 @@ impl Hold {
 
     /// A renewal sent at `sent` was answered.
     pub(super) fn renewed(&self, sent: Instant, lease: Duration) {
-        self.deadline.fetch_max(deadline(sent, lease).as_nanos(), Ordering::AcqRel);
+        self.deadline.fetch_max(deadline(sent, lease).min(self.grounds.until).as_nanos(), Ordering::AcqRel);
     }
 
     /// The lease, as it was extended.
@@ -138,18 +141,30 @@ impl Hold {
         self.is_held() && self.core().runtime.now() < self.deadline() && !self.core().is_forked()
     }
 
-    /// Ends the hold as lost and tells everybody who waits for that. Does nothing if it has ended before.
-    pub(super) fn lose(&self, reason: LossReason) {
+    /// Ends the hold as lost and tells everybody who waits for that. Does nothing if it has ended before; tells whether it did.
+    pub(super) fn lose(&self, reason: LossReason) -> bool {
         let state = match reason {
             LossReason::Gone => LOST_GONE,
             LossReason::Expired => LOST_EXPIRED,
             LossReason::Closed => LOST_CLOSED,
+            LossReason::MaxHold => LOST_MAX_HOLD,
         };
         if self.state.compare_exchange(HELD, state, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             let Grounds { name, claim, owner, .. } = &self.grounds;
             self.core().notify(&Event::Lost { name, claim: *claim, owner: *owner, reason });
             self.told.notify_waiters();
             self.leave_queue();
+            return true;
+        }
+        false
+    }
+
+    /// Ends the hold because its deadline has come.
+    pub(super) fn expire(&self, now: Instant) {
+        let reason = if now >= self.grounds.until { LossReason::MaxHold } else { LossReason::Expired };
+        // Where holds live as long as a session, the store does not end it by itself.
+        if self.lose(reason) && self.core().capabilities.liveness != Liveness::Lease {
+            self.core().undo(Undo::of(self));
         }
     }
 
@@ -163,6 +178,7 @@ impl Hold {
             LOST_GONE => Some(LossReason::Gone),
             LOST_EXPIRED => Some(LossReason::Expired),
             LOST_CLOSED => Some(LossReason::Closed),
+            LOST_MAX_HOLD => Some(LossReason::MaxHold),
             _ => None,
         }
     }
@@ -181,7 +197,7 @@ impl Hold {
 
     fn ended_by(&self, now: Instant) -> Option<LossReason> {
         if self.is_held() && now >= self.deadline() {
-            self.lose(LossReason::Expired);
+            self.expire(now);
         }
         self.lost_by()
     }
@@ -248,7 +264,19 @@ impl Hold {
 
     pub(super) fn renewal(&self, lease: Option<Duration>) -> Renew {
         let Grounds { name, claim, owner, .. } = &self.grounds;
-        Renew { name: name.clone(), claim: *claim, owner: *owner, lease }
+        Renew { name: name.clone(), claim: *claim, owner: *owner, lease: lease.map(|lease| self.clipped(lease)) }
+    }
+
+    /// A lease that does not outlast the longest time that it may be held.
+    fn clipped(&self, lease: Duration) -> Duration {
+        let until = self.grounds.until;
+        if until == Instant::NEVER {
+            return lease;
+        }
+        let core = self.core();
+        let left = until.since(core.runtime.now());
+        // Longer by what is subtracted for the drift of clocks: it ends at its limit, not before.
+        lease.min(left + drift(left) * 2).max(core.capabilities.min_lease)
     }
 
     pub(super) fn release_request(&self) -> Release {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Core, Hold, Undo, lock};
-use crate::backend::{Backend, ClientCard, Event, Liveness, LossReason, Renew, Renewed};
+use super::{Core, Hold, lock};
+use crate::backend::{Backend, ClientCard, Event, LossReason, Renew, Renewed};
 use crate::error::{Error, ErrorKind};
 use crate::runtime::{self, Instant};
 
@@ -65,11 +65,7 @@ fn attend(core: &Arc<Core>, connection: &Arc<dyn Backend>, due: Vec<Arc<Hold>>, 
         if !hold.is_held() {
             continue;
         } else if now >= deadline {
-            hold.lose(LossReason::Expired);
-            // The store does not end it by itself.
-            if core.capabilities.liveness != Liveness::Lease {
-                core.undo(Undo::of(&hold));
-            }
+            hold.expire(now);
         } else if hold.is_watched() {
             ask.push(hold);
         } else {

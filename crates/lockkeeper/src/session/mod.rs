@@ -7,6 +7,7 @@ mod acquisition;
 mod held;
 mod hold;
 mod keeper;
+mod link;
 mod local_queue;
 mod loss;
 mod observer;
@@ -36,7 +37,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::{Backend, Claim, Kind, LossReason, Observer, Renew, Renewed, Reply};
+use crate::backend::{Backend, Claim, Event, Kind, LossReason, Observer, Renew, Renewed, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
@@ -59,6 +60,8 @@ impl Drop for Life {
         }
         self.0.wait_for_releases();
         self.0.stop();
+        let connected = self.0.link_ends();
+        self.0.notify(&Event::ClientEnded { connected });
     }
 }
 
@@ -88,6 +91,7 @@ impl Session {
         settings.check()?;
         let core = Arc::new(Core::new(backend, settings, runtime, observer));
         core.runtime.background("lockkeeper-keeper", keeper::keep(Arc::clone(&core)))?;
+        core.notify(&Event::ClientStarted);
         Ok(Self(Arc::new(Life(core))))
     }
 
@@ -199,9 +203,12 @@ impl Session {
             sent,
             unsettled_until: Instant::default(),
             handed_over: false,
+            until: Instant::NEVER,
             place: None,
         };
         let held = Hold::new(self, grounds).enter();
+        let waited = core.runtime.now().since(sent);
+        core.notify(&Event::Acquired { name: held.full_name(), claim, owner, waited, handed_over: false });
         self.check_closed()?;
         Ok(held)
     }

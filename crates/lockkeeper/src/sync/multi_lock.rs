@@ -98,7 +98,7 @@ impl MultiLock {
             let mut held: Vec<Option<Held>> = parts.iter().map(|_| None).collect();
             if let Some(first) = busy {
                 let Part { target, claim, .. } = &parts[first];
-                match acquire(target, *claim, left(runtime.now()), lease).await? {
+                match acquire(target, *claim, left(runtime.now()), lease, None).await? {
                     Some(hold) => held[first] = Some(hold),
                     None => return Ok(None),
                 }
@@ -188,7 +188,7 @@ async fn try_rest(
                 }
             } else {
                 for index in wanted {
-                    held[index] = acquire(&parts[index].target, parts[index].claim, Patience::Try, lease).await?;
+                    held[index] = acquire(&parts[index].target, parts[index].claim, Patience::Try, lease, None).await?;
                     if held[index].is_none() {
                         return Ok(Some(index));
                     }
