@@ -228,6 +228,8 @@ impl Acquisition {
 
     fn stands(&mut self, stand: Stand, at: Moment) -> Command {
         match stand {
+            // A place in the store's queue has its turn there: a waiter that is before it in the local queue may be behind it at the store.
+            Stand::Wait | Stand::Behind | Stand::BackOff { .. } if self.placed => self.ask(at.now),
             Stand::Wait => self.sleep(Instant::NEVER, false, at.now),
             Stand::Behind => {
                 let ask_after = *self.ask_after.get_or_insert_with(|| at.now.plus(at.poll));

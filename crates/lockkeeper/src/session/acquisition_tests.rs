@@ -21,7 +21,7 @@ fn answer(attempt: Attempt) -> Event {
 }
 
 const BUSY: Attempt = Attempt::Busy(Busy { retry_in: None, ahead: None, placed: false });
-const GRANTED: Attempt = Attempt::Granted(Grant { token: Some(1), good_for: Duration::from_secs(30) });
+const GRANTED: Attempt = Attempt::Granted(Grant::new(Some(1), Duration::from_secs(30)));
 
 #[test]
 fn the_uncontended_way_is_one_request() {
@@ -97,6 +97,16 @@ fn patience_counts_from_the_sending_of_the_first_request_that_failed() {
     assert!(matches!(command, Command::Fail(_)));
     let took = now.since(NOW);
     assert!(took >= Duration::from_secs(10) && took < Duration::from_millis(11_500), "gave up after {took:?}");
+}
+
+#[test]
+fn a_waiter_with_a_place_in_the_store_asks_whatever_its_place_here() {
+    let mut machine = machine(Patience::Forever, true);
+    machine.step(Event::Started { may_ask: true }, at(NOW));
+    machine.step(answer(Attempt::Busy(Busy { placed: true, ..Busy::default() })), at(NOW));
+    machine.step(Event::Subscribed(true), at(NOW));
+    assert!(matches!(machine.step(Event::Stands(Stand::Wait), at(NOW)), Command::Ask { .. }));
+    assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Sleep { until, listen: true } if until == NOW.plus(POLL)));
 }
 
 fn events() -> impl Strategy<Value = Event> {

@@ -111,16 +111,16 @@ impl LocalQueue {
         lock(&self.state).heard()
     }
 
-    /// A true release notified so many listeners; before it was sent the subscription had had `heard` notifications. Tells whether a back-off
-    /// begins.
-    pub(super) fn woke(self: &Arc<Self>, listeners: u32, heard: Option<u64>, core: &Core, name: &Name) -> bool {
+    /// A true release, sent at `sent`, notified so many listeners; before, the subscription had had `heard` notifications. Tells whether a
+    /// back-off begins.
+    pub(super) fn woke(self: &Arc<Self>, listeners: u32, heard: Option<u64>, sent: Instant, core: &Core, name: &Name) -> bool {
         let mut state = lock(&self.state);
         let own = heard.is_some() || state.subscription.is_some();
         let others = listeners > u32::from(own);
         let now = core.runtime.now();
         // The release also notifies our own subscription, which says nothing about others.
         let (seen_with, heard_now) = (heard.map_or(1, |heard| heard + 2), state.heard());
-        state.sharing.released(others, seen_with, heard_now, now);
+        state.sharing.released(others, seen_with, heard_now, sent, now);
         // The subscription is kept until the back-off ends, and then dropped by the keeper.
         let check = others && state.subscription.is_some() && !std::mem::replace(&mut state.checked, true);
         drop(state);

@@ -122,6 +122,7 @@ impl Core {
         let mut handing = queue.filter(|_| request.claim.kind() == Kind::Mutex).and_then(|queue| queue.hand_over(&request, self));
         request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
         let heard = queue.filter(|_| handing.is_none()).and_then(|queue| queue.heard());
+        let sent = self.runtime.now();
         let mut answer = self.call(self.settings.limit(lease), via.release(request));
         std::future::poll_fn(move |cx| {
             let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) else { return Poll::Pending };
@@ -135,7 +136,7 @@ impl Core {
                 }
             } else if let Some(queue) = queue {
                 if let Ok(Released { woke: Some(woke), held: true, .. }) = answer
-                    && queue.woke(woke, heard, self, &name)
+                    && queue.woke(woke, heard, sent, self, &name)
                 {
                     self.queues.remember(queue);
                 }

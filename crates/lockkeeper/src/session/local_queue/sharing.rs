@@ -19,8 +19,11 @@ const SHORT_ROW: Duration = Duration::from_millis(1);
 const ROW_WITHOUT_PUSH: Duration = Duration::from_secs(1);
 const FREE_WITHOUT_PUSH: Duration = Duration::from_millis(200);
 
-/// How long woken waiters of other processes go first. A JVM takes up to 5 ms to react.
+/// How long woken waiters of other processes go first: a JVM takes up to 5 ms to react. Longer where the store is slow, by so many times what
+/// the release took.
 const BACK_OFF: Duration = Duration::from_millis(20);
+const LONGEST: Duration = Duration::from_millis(100);
+const ROUND_TRIPS: u32 = 4;
 
 /// A listener that does not react (a stopped process) must not slow this process down for ever: after so many back-offs in which
 /// nobody came they become shorter, except for one in so many.
@@ -87,8 +90,8 @@ impl Sharing {
     }
 
     /// A true release notified listeners of other processes, or nobody but us. If our subscription notices each release, another holder was
-    /// seen when it had `seen_with` notifications; it has `heard` now.
-    pub(super) fn released(&mut self, others: bool, seen_with: u64, heard: Option<u64>, now: Instant) {
+    /// seen when it had `seen_with` notifications; it has `heard` now. The release was sent at `sent`.
+    pub(super) fn released(&mut self, others: bool, seen_with: u64, heard: Option<u64>, sent: Instant, now: Instant) {
         self.contested = others;
         if !others {
             return;
@@ -97,15 +100,16 @@ impl Sharing {
             Some(last) if !last.saw_another(heard) => self.unused.saturating_add(1),
             _ => 0,
         };
-        self.back_off = Some(BackOff { until: now.plus(self.length()), seen_with });
+        self.back_off = Some(BackOff { until: now.plus(self.length(now.since(sent))), seen_with });
     }
 
-    fn length(&self) -> Duration {
+    fn length(&self, round_trip: Duration) -> Duration {
+        let round_trips = (round_trip * ROUND_TRIPS).min(LONGEST);
         if self.unused < UNUSED || self.unused % FULL_AGAIN == 0 {
-            BACK_OFF
-        } else {
-            (BACK_OFF / 2_u32.saturating_pow((self.unused - UNUSED).min(8))).max(SHORTEST)
+            return BACK_OFF.max(round_trips);
         }
+        let shortened = BACK_OFF / 2_u32.saturating_pow((self.unused - UNUSED).min(8));
+        shortened.max(SHORTEST).max(round_trips)
     }
 
     /// Another process holds the name: the back-off did what it is for.
@@ -168,14 +172,17 @@ mod tests {
     #[test]
     fn a_back_off_ends_when_another_holder_was_seen_or_after_a_while() {
         let mut sharing = Sharing::default();
-        sharing.released(true, 9, Some(8), NOW);
+        sharing.released(true, 9, Some(8), NOW, NOW);
         // Our own release notified us once.
         assert_eq!(sharing.back_off_until(Some(8), NOW), Some(NOW.plus(BACK_OFF)));
         assert_eq!(sharing.back_off_until(Some(9), NOW), None);
         assert_eq!(sharing.back_off_until(Some(8), NOW.plus(BACK_OFF)), None);
         sharing.saw_another_holder();
         assert_eq!(sharing.back_off_until(Some(8), NOW), None);
-        sharing.released(false, 1, None, NOW);
+        sharing.released(true, 1, None, NOW, NOW.plus(ms(15)));
+        assert_eq!(sharing.back_off_until(None, NOW), Some(NOW.plus(ms(75))), "the store is slow");
+        sharing.saw_another_holder();
+        sharing.released(false, 1, None, NOW, NOW);
         assert!(sharing.back_off_until(None, NOW).is_none() && !sharing.is_contested());
     }
 
@@ -184,14 +191,14 @@ mod tests {
         let mut sharing = Sharing::default();
         let mut lengths = Vec::new();
         for _ in 0..34 {
-            sharing.released(true, 2, Some(1), NOW);
+            sharing.released(true, 2, Some(1), NOW, NOW);
             lengths.push(sharing.back_off_until(Some(1), NOW).unwrap().since(NOW));
         }
         assert_eq!(lengths[..5], [BACK_OFF; 5]);
         assert_eq!(lengths.iter().skip(10).filter(|length| **length == BACK_OFF).count(), 2, "{lengths:?}");
         assert!(lengths.iter().skip(10).filter(|length| **length <= ms(1)).count() >= 20, "{lengths:?}");
         sharing.saw_another_holder();
-        sharing.released(true, 2, Some(1), NOW);
+        sharing.released(true, 2, Some(1), NOW, NOW);
         assert_eq!(sharing.back_off_until(Some(1), NOW), Some(NOW.plus(BACK_OFF)));
     }
 }

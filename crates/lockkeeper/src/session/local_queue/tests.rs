@@ -1,12 +1,15 @@
 //! No waiter depends on another caller's future being polled.
 
 use super::*;
-use crate::backend::Grant;
+use crate::backend::{
+    AttemptAll, Backend, ClientCard, Count, CountOutcome, Forced, Grant, Listing, Page, Released, Renew, Renewed, Reply,
+    Snapshot, Watch,
+};
+use crate::error::Result;
 use crate::owner::ClientId;
 use crate::runtime::Runtime;
 use crate::session::acquisition::Stand;
 use crate::session::{Session, Settings};
-use crate::store::memory::MemoryStore;
 
 const LIMIT: Duration = Duration::from_secs(3);
 
@@ -24,9 +27,59 @@ fn request(number: u64) -> Acquire {
     }
 }
 
+/// A store that never answers.
+#[derive(Debug)]
+struct Silent;
+
+fn never<T: Send + 'static>() -> Reply<'static, T> {
+    Box::pin(std::future::pending())
+}
+
+impl Backend for Silent {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("silent").with_kinds(&[crate::backend::Kind::Mutex]).with_hand_over().with_push(true)
+    }
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
+        self
+    }
+    fn identity(&self) -> Reply<'_, String> {
+        never()
+    }
+    fn acquire(&self, _: Acquire) -> Reply<'_, Attempt> {
+        never()
+    }
+    fn acquire_all(&self, _: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        never()
+    }
+    fn release(&self, _: Release) -> Reply<'_, Released> {
+        never()
+    }
+    fn renew(&self, _: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
+        never()
+    }
+    fn count(&self, _: Count) -> Reply<'_, CountOutcome> {
+        never()
+    }
+    fn watch(&self, _: Watch) -> Reply<'_, Subscription> {
+        never()
+    }
+    fn inspect(&self, _: Name) -> Reply<'_, Option<Snapshot>> {
+        never()
+    }
+    fn list(&self, _: Listing) -> Reply<'_, Page> {
+        never()
+    }
+    fn force_release(&self, _: Name) -> Reply<'_, Forced> {
+        never()
+    }
+    fn announce(&self, _: ClientCard, _: Duration) -> Reply<'_, ()> {
+        never()
+    }
+}
+
 fn session() -> Session {
     let runtime = Runtime::simulated();
-    Session::new(Arc::new(MemoryStore::new(runtime.clone())), Settings::default(), runtime).unwrap()
+    Session::new(Arc::new(Silent), Settings::default(), runtime).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -42,7 +95,7 @@ async fn a_newcomer_whose_call_is_left_is_revoked_and_the_next_may_ask() {
     assert_eq!(queue.check(later).0, [Orphan { owner: left.owner, claim: Claim::Mutex }]);
     assert_eq!(turn.stand(&next, later), Stand::Ask);
     // Its answer comes after all, and does not count.
-    let granted = Attempt::Granted(Grant { token: None, good_for: Duration::from_secs(30) });
+    let granted = Attempt::Granted(Grant::new(None, Duration::from_secs(30)));
     assert!(!queue.answered(&left, Some(&granted), later));
 }
 
@@ -72,15 +125,17 @@ async fn a_hand_over_whose_release_is_left_is_revoked() {
     let turn = queue.join(core, &wait.name);
     assert_eq!(turn.stand(&wait, now), Stand::Behind);
     let Acquire { name, claim, owner, .. } = holder;
+    let holder_owner = owner;
     let release = Release { name, claim, owner, then: None, settle: false };
     let handing = queue.hand_over(&release, core).unwrap();
     assert_eq!(turn.stand(&wait, now), Stand::Wait);
     let later = now.plus(LIMIT + MARGIN);
-    assert_eq!(queue.check(later).0, [Orphan { owner: wait.owner, claim: Claim::Mutex }]);
+    let orphans = [wait.owner, holder_owner].map(|owner| Orphan { owner, claim: Claim::Mutex });
+    assert_eq!(queue.check(later).0, orphans);
     assert_eq!(turn.stand(&wait, later), Stand::Revoked);
     assert_eq!(turn.stand(&request(3), later), Stand::Ask);
     // Granted after all: nobody waits for that owner id.
-    let granted = Attempt::Granted(Grant { token: None, good_for: Duration::from_secs(30) });
+    let granted = Attempt::Granted(Grant::new(None, Duration::from_secs(30)));
     assert_eq!(handing.deliver(Some(granted), later), Some(wait.owner));
 }
 
@@ -97,10 +152,10 @@ async fn a_subscription_outlives_the_waiters_only_while_others_contend() {
     waits(&queue);
     assert_eq!(queue.heard(), None, "nobody else is known");
     waits(&queue);
-    assert!(queue.woke(1, queue.heard(), core, &ours.name), "nobody of this process listens, so it was another");
+    assert!(queue.woke(1, queue.heard(), now, core, &ours.name), "nobody of this process listens, so it was another");
     waits(&queue);
     assert_eq!(queue.heard(), Some(0), "kept while it is held");
-    assert!(queue.woke(2, queue.heard(), core, &ours.name));
+    assert!(queue.woke(2, queue.heard(), now, core, &ours.name));
     queue.left(ours.owner, now);
     assert!(queue.is_backing_off(now) && queue.heard() == Some(0), "kept until the back-off ends");
     assert_eq!(queue.check(now.plus(Duration::from_secs(1))).1, None);
