@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::sleep::sleep;
 use super::target::Target;
 use crate::backend::{Acquire, Attempt, Claim, Event, GaveUp, Grant, Kind, Release, Subscription, Watch};
 use crate::error::Result;
@@ -200,7 +201,8 @@ impl<'a> Driver<'a> {
                     self.step(Step::Subscribed(matches!(subscribed, Some(Ok(())))))
                 }
                 Command::Sleep { until, listen } => {
-                    self.sleep(until, listen).await;
+                    let subscription = self.subscription.as_deref().filter(|_| listen);
+                    sleep(&session.core().runtime, until, subscription, self.turn.as_ref()).await;
                     session.check_open()?;
                     self.step(Step::Woken)
                 }
@@ -328,35 +330,6 @@ impl<'a> Driver<'a> {
         }
         self.subscription = Some(subscription);
         Ok(())
-    }
-
-    async fn sleep(&self, until: Instant, listen: bool) {
-        let notified = async {
-            match &self.subscription {
-                Some(subscription) if listen => subscription.notified().await,
-                _ => std::future::pending().await,
-            }
-        };
-        let told = async {
-            match &self.turn {
-                Some(turn) => turn.changed().await,
-                None => std::future::pending().await,
-            }
-        };
-        // Most waiters of one process wait for each other, and need no timer.
-        let runtime = &self.target.session.core().runtime;
-        let timer = (until < Instant::NEVER).then(|| Box::pin(runtime.sleep_until(until)));
-        let late = async {
-            match timer {
-                Some(timer) => timer.await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = notified => {}
-            () = told => {}
-            () = late => {}
-        }
     }
 
     /// The answer to a request sent at `sent` is yes: from here on the hold looks after itself.

@@ -29,6 +29,7 @@ mod options;
 mod permit_id;
 mod rwlock;
 mod semaphore;
+mod sleep;
 mod target;
 mod together;
 mod wait;
