@@ -15,7 +15,7 @@ use crate::cost::own;
 use crate::site::until;
 
 /// What one script may cost.
-const LIMIT: Duration = Duration::from_millis(50);
+pub(crate) const LIMIT: Duration = Duration::from_millis(50);
 
 /// For how long the dead keep their places, unless a test ends them.
 const PLACE: Duration = Duration::from_secs(600);
@@ -64,7 +64,7 @@ pub(crate) fn end_places(eyes: &mut Connection, name: &str) {
 }
 
 /// The processor time that the server has used so far. The time by the wall also counts when the machine ran something else.
-fn server_cpu(eyes: &mut Connection) -> Duration {
+pub(crate) fn server_cpu(eyes: &mut Connection) -> Duration {
     let info: String = redis::cmd("INFO").arg("cpu").query(eyes).expect("a server");
     let of = |field: &str| {
         let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
