@@ -104,10 +104,10 @@ macro_rules! for_each_conformance_case {
                 a_waiter_that_gives_up_does_not_hold_up_the_next [Mutex],
             }
             back_off {
-                who_takes_a_mutex_again_lets_another_in [Mutex, Push],
-                who_writes_again_lets_another_in [RwLock, Push],
-                who_takes_a_permit_again_lets_another_in [Semaphore, Push],
-                who_is_woken_and_does_not_ask_holds_nobody_up [Mutex, Push],
+                a_client_that_locks_again_lets_another_in [Mutex, Push],
+                a_client_that_writes_again_lets_another_in [RwLock, Push],
+                a_client_that_takes_a_permit_again_lets_another_in [Semaphore, Push],
+                a_woken_client_that_does_not_ask_delays_nobody [Mutex, Push],
                 a_release_tells_whether_it_woke_somebody [Mutex, Push, Lease],
             }
             leaving {
@@ -281,8 +281,8 @@ macro_rules! for_each_conformance_case {
                 several_names_or_none [Mutex, AcquireAll],
                 several_names_with_a_wrong_kind_change_nothing [Mutex, RwLock, AcquireAll],
                 which_names_go_together_is_told [Mutex, AcquireAll],
-                a_bell_rings_for_what_happens_after_listening [Push],
-                a_bell_rings_when_a_number_changes [Push],
+                a_subscriber_is_notified_of_what_happens_afterwards [Push],
+                a_subscriber_is_notified_when_a_number_changes [Push],
                 busy_tells_when_to_ask_again [],
             }
             reentry {
