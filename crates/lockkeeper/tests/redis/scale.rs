@@ -24,7 +24,7 @@ fn slow_scripts(eyes: &mut Connection) -> u64 {
 
 /// Runs `work` up to three times: on a machine that is busy with other things a server may be stopped for 50 ms in any script, but not
 /// in each of three runs.
-async fn without_slow_scripts<F: Future<Output = ()>>(eyes: &mut Connection, mut work: impl FnMut() -> F) {
+pub(crate) async fn without_slow_scripts<F: Future<Output = ()>>(eyes: &mut Connection, mut work: impl FnMut() -> F) {
     redis::cmd("CONFIG").arg("SET").arg("slowlog-log-slower-than").arg(50_000).exec(eyes).unwrap();
     redis::cmd("SLOWLOG").arg("RESET").exec(eyes).unwrap();
     let mut slow = Vec::new();

@@ -28,9 +28,8 @@ impl RedisStore {
 
     async fn inspect_with(&self, name: &Name, cards: &mut Cards) -> Result<Option<Snapshot>> {
         self.admit(name, Kind::Mutex)?;
-        let unit = millis(self.fair_unit);
         let (kind, mark, left, value, places, mut writers, readers, permits, ended): Inspected =
-            parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| vec![unit.clone()]).await?)?;
+            parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| Vec::new()).await?)?;
         // A mark that ended stays until somebody removes it.
         writers.retain(|(_, _, left)| *left > 0);
         let (kind, certain) = match kind.as_str() {

@@ -2,7 +2,7 @@
 //! one exclude, wake and queue with each other.
 //!
 //! Keys of our own stand beside Redisson's: `lockkeeper:token` (the last fencing token; in a cluster `lockkeeper:token:{TAG}`, one per slot), `lockkeeper:client:<id>` (who a client is; expires),
-//! `lockkeeper:pending:{NAME}` (writers that wait; expires), `lockkeeper:request:{NAME}:<id>` (counting requests that were carried out; expires),
+//! `lockkeeper:pending:{NAME}` (writers that wait; expires), `lockkeeper:fair:{NAME}` (our fair waiters, by when their places end; expires), `lockkeeper:request:{NAME}:<id>` (counting requests that were carried out; expires),
 //! `lockkeeper:kind:{NAME}` (what a number counts; expires), `lockkeeper:store` (an id by which a store is known to be the same), `lockkeeper:run`
 //! (of a server that is one of a quorum: which run of it may vote).
 
