@@ -290,7 +290,7 @@ async fn without_push_a_waiter_polls() {
     let took = store.runtime.now().since(released);
     assert!(took <= Duration::from_secs(1), "noticed after {took:?}");
     let asked = store.asked().iter().filter(|asked| **asked == Asked::Acquire).count();
-    assert!((5..=10).contains(&asked), "{asked} requests in six seconds");
+    assert!((6..=60).contains(&asked), "{asked} requests in six seconds");
 }
 
 #[tokio::test(start_paused = true)]

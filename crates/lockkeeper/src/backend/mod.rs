@@ -1,7 +1,7 @@
 //! The contract between the synchronizers and a store: requests and answers as plain data, one trait, no I/O.
 //!
 //! Everything above (wait loop, keeper, guards) is written once against this trait; everything below (memory, Redis, …)
-//! only has to carry out single atomic steps. What each step must do is specified by [`model`](crate::model) and
+//! only has to carry out single atomic steps. For authors of stores: **unstable**, it may change in any version. What each step must do is specified by [`model`](crate::model) and
 //! tested by the `conformance` suite.
 
 mod capability;

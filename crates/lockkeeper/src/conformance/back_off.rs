@@ -1,6 +1,5 @@
 //! A client that releases and acquires again does not keep the lock from the waiters of other clients that its release woke.
 
-
 use super::World;
 use super::any::{How, take};
 use crate::backend::{Claim, Kind, Release};

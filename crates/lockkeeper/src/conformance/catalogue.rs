@@ -21,13 +21,15 @@ pub enum Need {
     Lease,
     /// Holds live as long as the client's session.
     Session,
+    /// The store tells of deleted holds and ended sessions.
+    Events,
     /// Times in requests are compared with the store's clock.
     RefusesLate,
 }
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Mutex,
         Self::Fair,
         Self::RwLock,
@@ -41,6 +43,7 @@ impl Need {
         Self::Push,
         Self::Lease,
         Self::Session,
+        Self::Events,
         Self::RefusesLate,
     ];
 
@@ -61,6 +64,7 @@ impl Need {
             Self::Push => by.push,
             Self::Lease => matches!(by.liveness, Liveness::Lease),
             Self::Session => matches!(by.liveness, Liveness::Session(_)),
+            Self::Events => by.events,
             Self::RefusesLate => by.refuses_late,
         }
     }
@@ -211,6 +215,7 @@ macro_rules! for_each_conformance_case {
                 a_lease_out_of_range_is_refused [Mutex],
                 work_is_dropped_when_the_hold_is_lost [Mutex],
                 a_loss_is_told_within_a_third_of_the_lease [Mutex],
+                a_deleted_hold_is_told_at_once [Mutex, Events],
                 a_long_explicit_lease_is_looked_at [Mutex],
                 an_unreachable_store_is_told_at_the_deadline [Mutex],
                 renewals_that_fail_for_a_while_cost_nothing [Mutex],
