@@ -122,9 +122,12 @@ impl Turn {
         }
     }
 
-    /// It sends its request: others wait for the answer.
+    /// It sends its request: others wait for the answer, if it is first.
     pub(crate) fn asks(&self, request: &Acquire, not_after: Instant) {
-        lock(&self.queue.state).asks(request, not_after);
+        let mut state = lock(&self.queue.state);
+        if state.first().is_some_and(|first| Arc::ptr_eq(&first, &self.waiter)) {
+            state.asks(request, not_after);
+        }
     }
 
     /// Whether a hand-over to it was revoked while its own request was out.
