@@ -84,6 +84,10 @@ fn renewal_failed(core: &Core, hold: &Hold, error: &Error) {
 }
 
 async fn report(core: &Arc<Core>, connection: &Arc<dyn Backend>, mut events: StoreEvents) {
+    if core.capabilities.events {
+        // What happened to them before the events began was not told.
+        keeper::look(core, connection, core.registry().holds());
+    }
     loop {
         match events.next().await {
             StoreEvent::SessionEnded(session) => {

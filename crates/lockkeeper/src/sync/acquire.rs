@@ -197,7 +197,8 @@ impl<'a> Driver<'a> {
     pub(super) async fn ask(&mut self, sent: Instant, limit: Duration) -> Result<Next> {
         let core = self.target.session.core();
         self.request.not_after = sent.plus(limit);
-        if let Some(turn) = &self.turn {
+        // A waiter with a place in the store's queue asks for itself alone: nobody waits for its answer.
+        if let Some(turn) = self.turn.as_ref().filter(|_| !self.machine.is_placed()) {
             turn.asks(&self.request, self.request.not_after);
         }
         self.asking_begins();
