@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::link::Link;
+use super::liveness::Ended;
 use super::queues::Queues;
 use super::registry::Registry;
 use super::{Settings, Undo, lock};
@@ -41,6 +42,8 @@ pub(crate) struct Core {
     /// Undos that are queued or under way.
     pub(super) undoing: AtomicUsize,
     pub(super) keeper_wake: Notify,
+    /// What the store said has ended.
+    pub(super) ended: Ended,
     /// Told whenever an undo ends, and when the keeper ends.
     pub(super) progress: Notify,
     pub(super) closed: AtomicBool,
@@ -69,6 +72,7 @@ impl Core {
             undos: Mutex::default(),
             undoing: AtomicUsize::new(0),
             keeper_wake: Notify::new(),
+            ended: Ended::default(),
             progress: Notify::new(),
             closed: AtomicBool::new(false),
             link,
