@@ -27,6 +27,7 @@ mod repair;
 mod scale;
 mod site;
 mod standing;
+mod storm;
 mod subscriptions;
 mod together;
 mod wire;

@@ -1,0 +1,171 @@
+//! The pages hold together: links lead somewhere, every chapter is listed and tested, code that is shown is code that runs.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+fn guide() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The Markdown files in a folder and below it.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            found.extend(pages(&path));
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn chapters() -> Vec<PathBuf> {
+    pages(&guide().join("src")).into_iter().filter(|page| !page.ends_with("SUMMARY.md")).collect()
+}
+
+/// The lines outside of code blocks, without code spans.
+fn prose(text: &str) -> String {
+    let mut inside = false;
+    let mut prose = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            inside = !inside;
+        } else if !inside {
+            let plain: Vec<&str> = line.split('`').step_by(2).collect();
+            prose.push_str(&plain.concat());
+            prose.push('\n');
+        }
+    }
+    prose
+}
+
+/// The targets of links that lead to other files, or to headings.
+fn links(text: &str) -> Vec<String> {
+    let prose = prose(text);
+    let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target.to_owned()));
+    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:")).collect()
+}
+
+/// The names by which headings can be linked to, as GitHub and mdBook make them.
+fn anchors(text: &str) -> HashSet<String> {
+    let mut inside = false;
+    let mut anchors = HashSet::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            inside = !inside;
+        }
+        let Some(heading) = line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#') && !inside) else {
+            continue;
+        };
+        let kept = heading.chars().filter(|&letter| letter.is_alphanumeric() || "-_ ".contains(letter));
+        anchors.insert(kept.flat_map(char::to_lowercase).map(|letter| if letter == ' ' { '-' } else { letter }).collect());
+    }
+    anchors
+}
+
+/// Why a link of the page leads nowhere, if so.
+fn broken(page: &Path, link: &str) -> Option<String> {
+    let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
+    let target = if file.is_empty() { page.to_owned() } else { page.parent().expect("a folder").join(file) };
+    if !target.exists() {
+        return Some(format!("{}: {link}: there is no such file", page.display()));
+    }
+    let anchor = anchor.filter(|_| target.extension().is_some_and(|ending| ending == "md"))?;
+    let known = anchors(&fs::read_to_string(&target).expect("a page"));
+    (!known.contains(anchor)).then(|| format!("{}: {link}: there is no such heading", page.display()))
+}
+
+#[test]
+fn all_relative_links_lead_to_a_file_and_a_heading() {
+    let root = guide().join("../..").canonicalize().expect("the root");
+    let mut all = pages(&root.join("docs"));
+    all.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(|page| root.join(page)));
+    let mut bad = Vec::new();
+    let mut seen = 0;
+    for page in &all {
+        for link in links(&fs::read_to_string(page).expect("a page")) {
+            seen += 1;
+            bad.extend(broken(page, &link));
+        }
+    }
+    assert!(bad.is_empty(), "\n{}", bad.join("\n"));
+    assert!(seen > 100, "only {seen} links were found: are they still looked for?");
+}
+
+#[test]
+fn a_broken_link_is_noticed() {
+    let text =
+        "see [a](introduction.md#introduction), [b](none.md), [c](#nothing-here)\n`[d](code.md)`\n```\n[e](block.md)\n```\n";
+    let found = links(text);
+    assert_eq!(found, ["introduction.md#introduction", "none.md", "#nothing-here"]);
+    let page = guide().join("src/introduction.md");
+    let bad: Vec<bool> = found.iter().map(|link| broken(&page, link).is_some()).collect();
+    assert_eq!(bad, [false, true, true]);
+}
+
+#[test]
+fn every_chapter_is_listed_and_compiled() {
+    let (summary, library) = (fs::read_to_string(guide().join("src/SUMMARY.md")).expect("it"), include_str!("../lib.rs"));
+    let listed: HashSet<String> = links(&summary).into_iter().collect();
+    let chapters: Vec<String> =
+        chapters().iter().map(|page| page.file_name().expect("a name").to_string_lossy().into_owned()).collect();
+    for chapter in &chapters {
+        assert!(listed.contains(chapter), "{chapter} is not in SUMMARY.md");
+        assert!(library.contains(&format!("\"{chapter}\"")), "{chapter} is not in lib.rs, so its code is not compiled");
+    }
+    assert_eq!(listed.len(), chapters.len(), "SUMMARY.md lists chapters that do not exist: {listed:?}");
+}
+
+/// The code blocks of a page: the line before, the language, the code.
+fn blocks(text: &str) -> Vec<(String, String, String)> {
+    let mut found = Vec::new();
+    let (mut before, mut lines) = (String::new(), text.lines());
+    while let Some(line) = lines.next() {
+        if let Some(language) = line.strip_prefix("```") {
+            let code: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
+            found.push((before.clone(), language.to_owned(), code.join("\n")));
+        }
+        before = line.to_owned();
+    }
+    found
+}
+
+#[test]
+fn code_that_the_doc_tests_ignore_is_part_of_a_program() {
+    let mut seen = 0;
+    for page in chapters() {
+        for (before, language, code) in blocks(&fs::read_to_string(&page).expect("a page")) {
+            if !language.contains("ignore") {
+                continue;
+            }
+            let program = before.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
+            let program =
+                program.unwrap_or_else(|| panic!("{}: the line before does not name a program:\n{code}", page.display()));
+            let source = fs::read_to_string(guide().join(program)).unwrap_or_else(|error| panic!("{program}: {error}"));
+            assert!(source.contains(&code), "{}: this is not in {program}:\n{code}", page.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 10, "only {seen} blocks were found");
+}
+
+#[test]
+fn shell_code_is_well_formed() {
+    let mut seen = 0;
+    for page in chapters() {
+        for (_, language, code) in blocks(&fs::read_to_string(&page).expect("a page")) {
+            if language != "sh" {
+                continue;
+            }
+            let checked = Command::new("sh").args(["-n", "-c", &code]).stdin(Stdio::null()).output().expect("a shell");
+            assert!(checked.status.success(), "{}:\n{code}\n{}", page.display(), String::from_utf8_lossy(&checked.stderr));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 8, "only {seen} blocks were found");
+}
