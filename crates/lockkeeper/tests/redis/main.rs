@@ -26,6 +26,7 @@ mod repair;
 mod scale;
 mod site;
 mod standing;
+mod storm;
 mod subscriptions;
 mod together;
 mod wire;
