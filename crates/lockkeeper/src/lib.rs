@@ -93,6 +93,11 @@ pub struct RedLockPage;
 #[doc = include_str!("../../../docs/testing.md")]
 pub struct TestingPage;
 
+/// The code of the page for authors of stores, compiled and run by the tests.
+#[cfg(all(doctest, feature = "conformance"))]
+#[doc = include_str!("../../../docs/store-authors.md")]
+pub struct StoreAuthorsPage;
+
 /// The README's code, compiled and run by the tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

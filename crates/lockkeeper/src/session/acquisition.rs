@@ -168,6 +168,11 @@ impl Acquisition {
         nothing
     }
 
+    /// Whether the store has a mark of this owner in its queue.
+    pub(crate) const fn is_placed(&self) -> bool {
+        self.placed
+    }
+
     pub(crate) const fn is_done(&self) -> bool {
         self.done
     }

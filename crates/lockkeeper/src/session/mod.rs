@@ -7,6 +7,7 @@ mod acquisition;
 mod held;
 mod hold;
 mod keeper;
+mod liveness;
 mod local_queue;
 mod loss;
 mod observer;
@@ -84,7 +85,10 @@ impl Session {
         runtime: Runtime,
         observer: Arc<dyn Observer>,
     ) -> Result<Self> {
-        backend.capabilities().check_lease(settings.lease)?;
+        let capabilities = backend.capabilities();
+        // Where holds live in the client's session, that is their lease.
+        let settings = Settings { lease: capabilities.liveness.session().unwrap_or(settings.lease), ..settings };
+        capabilities.check_lease(settings.lease)?;
         settings.check()?;
         let core = Arc::new(Core::new(backend, settings, runtime, observer));
         core.runtime.background("lockkeeper-keeper", keeper::keep(Arc::clone(&core)))?;
@@ -174,6 +178,9 @@ impl Session {
     pub(crate) async fn adopt(&self, name: Name, claim: Claim, owner: WireOwner) -> Result<Held> {
         self.check_open()?;
         let core = self.core();
+        if core.capabilities.liveness.session().is_some() {
+            return Err(core.capabilities.unsupported("hold that outlives the client that acquired it"));
+        }
         let lease = core.settings.lease;
         let sent = core.runtime.now();
         let request = Renew { name: name.clone(), claim, owner, lease: Some(lease) };
@@ -195,6 +202,7 @@ impl Session {
             token: None,
             lease,
             good_for,
+            session: 0,
             kept: true,
             sent,
             unsettled_until: Instant::default(),

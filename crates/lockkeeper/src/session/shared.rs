@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::liveness::Ended;
 use super::queues::Queues;
 use super::registry::Registry;
 use super::{Settings, Undo, lock};
@@ -40,6 +41,8 @@ pub(crate) struct Core {
     /// Undos that are queued or under way.
     pub(super) undoing: AtomicUsize,
     pub(super) keeper_wake: Notify,
+    /// What the store said has ended.
+    pub(super) ended: Ended,
     /// Told whenever an undo ends, and when the keeper ends.
     pub(super) progress: Notify,
     pub(super) closed: AtomicBool,
@@ -68,6 +71,7 @@ impl Core {
             undos: Mutex::default(),
             undoing: AtomicUsize::new(0),
             keeper_wake: Notify::new(),
+            ended: Ended::default(),
             progress: Notify::new(),
             closed: AtomicBool::new(false),
             connected: AtomicBool::new(true),

@@ -197,7 +197,8 @@ impl<'a> Driver<'a> {
     pub(super) async fn ask(&mut self, sent: Instant, limit: Duration) -> Result<Next> {
         let core = self.target.session.core();
         self.request.not_after = sent.plus(limit);
-        if let Some(turn) = &self.turn {
+        // A waiter with a place in the store's queue asks for itself alone: nobody waits for its answer.
+        if let Some(turn) = self.turn.as_ref().filter(|_| !self.machine.is_placed()) {
             turn.asks(&self.request, self.request.not_after);
         }
         self.asking_begins();
@@ -320,9 +321,10 @@ impl<'a> Driver<'a> {
                 name: name.clone(),
                 claim: *claim,
                 owner: *owner,
-                token: grant.token,
+                token: grant.token.filter(|_| core.capabilities.fencing),
                 lease: *lease,
                 good_for: grant.good_for,
+                session: grant.session,
                 kept: self.kept,
                 sent,
                 unsettled_until: self.machine.unknown_until().max(on_its_way),

@@ -40,7 +40,7 @@ pub use guard::Guard;
 pub use latch::CountDownLatch;
 pub use lockable::Lockable;
 pub use multi_guard::MultiLockGuard;
-pub use multi_lock::{MultiLock, TakingAll, TryTakingAll};
+pub use multi_lock::{AcquiringAll, MultiLock, TryAcquiringAll};
 pub use mutex::{Mutex, MutexGuard};
 pub use options::{Acquiring, TryAcquiring};
 pub use permit_id::PermitId;
