@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 mod blocking;
+mod cancelled;
 mod clock;
 mod clocks;
 mod connections;
