@@ -47,7 +47,7 @@ fn fails(flaw: SessionFlaw, case: fn(&World) -> Running<'_>) -> bool {
 
 /// One test per flaw: the case notices it, and passes on the same store without it.
 macro_rules! controls {
-    ($($flaw:ident in $test:ident by $group:ident :: $case:ident;)*) => {
+    ($($test:ident: $flaw:ident by $group:ident :: $case:ident;)*) => {
         mod controls {
             use super::*;
             $(
@@ -65,17 +65,17 @@ macro_rules! controls {
 }
 
 controls! {
-    ForgetsPlaces in a_forgotten_place_of_a_mutex by cancel::a_held_mutex_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_a_fair_mutex by cancel::a_held_fair_mutex_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_a_reader by cancel::a_held_read_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_a_writer by cancel::a_held_write_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_a_permit by cancel::a_held_permit_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_a_multi_lock by cancel::a_held_multi_lock_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_any_claim by cancel::a_waiter_of_any_claim_that_gives_up_leaves_no_place;
-    AcceptsEndedSessions in a_grant_in_an_ended_session by session::a_request_of_an_ended_session_is_not_granted;
-    KeepsHoldsOfEndedSessions in a_hold_that_outlives_its_session by session::the_holds_of_a_dead_client_end_with_its_session;
-    KeepsHoldsOfEndedSessions in a_place_that_outlives_its_session by session::the_places_of_a_dead_client_end_with_its_session;
-    LosesWatchesSilently in a_watch_lost_silently by mutex::wakes_a_waiter_when_released;
+    a_forgotten_place_of_a_mutex: ForgetsPlaces by cancel::a_held_mutex_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_a_fair_mutex: ForgetsPlaces by cancel::a_held_fair_mutex_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_a_reader: ForgetsPlaces by cancel::a_held_read_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_a_writer: ForgetsPlaces by cancel::a_held_write_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_a_permit: ForgetsPlaces by cancel::a_held_permit_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_a_multi_lock: ForgetsPlaces by cancel::a_held_multi_lock_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_any_claim: ForgetsPlaces by cancel::a_waiter_of_any_claim_that_gives_up_leaves_no_place;
+    a_grant_in_an_ended_session: AcceptsEndedSessions by session::a_request_of_an_ended_session_is_not_granted;
+    a_hold_that_outlives_its_session: KeepsHoldsOfEndedSessions by session::the_holds_of_a_dead_client_end_with_its_session;
+    a_place_that_outlives_its_session: KeepsHoldsOfEndedSessions by session::the_places_of_a_dead_client_end_with_its_session;
+    a_watch_lost_silently: LosesWatchesSilently by mutex::wakes_a_waiter_when_released;
 }
 
 /// What the keeper makes of sessions.
