@@ -29,6 +29,8 @@ pub mod fence;
 
 pub mod backend;
 
+pub mod observability;
+
 #[cfg(feature = "testing")]
 #[cfg_attr(docsrs, doc(cfg(feature = "testing")))]
 pub mod testing;
@@ -92,6 +94,11 @@ pub struct RedLockPage;
 #[cfg(all(doctest, feature = "testing"))]
 #[doc = include_str!("../../../docs/testing.md")]
 pub struct TestingPage;
+
+/// The code of the page for authors of stores, compiled and run by the tests.
+#[cfg(all(doctest, feature = "conformance"))]
+#[doc = include_str!("../../../docs/store-authors.md")]
+pub struct StoreAuthorsPage;
 
 /// The README's code, compiled and run by the tests.
 #[cfg(doctest)]

@@ -30,6 +30,11 @@ impl Trouble {
         }
     }
 
+    /// The store has not answered since then.
+    pub(crate) fn began(&mut self, since: Instant) {
+        (self.since, self.failing) = (Some(since), true);
+    }
+
     /// How much of the time for trouble is left.
     pub(crate) fn left(&self, now: Instant) -> Duration {
         let borne = self.since.filter(|_| self.failing).map_or(Duration::ZERO, |since| now.since(since));
@@ -50,7 +55,8 @@ impl Trouble {
         }
         let pause = self.pause;
         self.pause = (pause * 2).min(Self::LAST);
-        Ok(runtime::jitter(pause / 2, pause))
+        // The last attempt is made when the time for trouble ends, not after it.
+        Ok(runtime::jitter(pause / 2, pause).min(self.patience.saturating_sub(now.since(since))))
     }
 }
 

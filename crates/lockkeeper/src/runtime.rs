@@ -5,11 +5,13 @@
 #[cfg(feature = "blocking")]
 mod blocker;
 mod park;
+mod paused;
 mod process;
 
 #[cfg(feature = "blocking")]
 pub(crate) use blocker::Blocker;
 pub(crate) use park::park_on;
+pub(crate) use paused::is_clock_paused;
 pub(crate) use process::{host, user};
 
 use std::fmt;

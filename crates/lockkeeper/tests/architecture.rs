@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const BEDROCK: [&str; 6] = ["error", "name", "owner", "token", "runtime", "retry"];
 
 /// Each room and the rooms it may import, besides itself and bedrock.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("blocking", &["client", "sync", "session", "backend", "fence"]),
     ("client", &["sync", "session", "layer", "store", "backend", "fence"]),
     ("sync", &["session", "backend"]),
@@ -20,6 +20,8 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("model", &["backend"]),
     ("conformance", &["sync", "session", "backend", "layer", "model", "fence"]),
     ("backend", &[]),
+    // Documentation only.
+    ("observability", &[]),
     ("testing", &["client", "layer", "store"]),
 ];
 

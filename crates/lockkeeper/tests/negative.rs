@@ -199,15 +199,15 @@ notices! {
     RenewIsAlwaysKept in a_loss_untold by lease::a_loss_is_told_within_a_third_of_the_lease;
     RenewIsAlwaysKept in a_renewal_by_another by contract::a_renewal_by_another_is_gone;
     NobodyIsWoken in a_missing_wake_up by mutex::wakes_a_waiter_when_released;
-    NobodyIsWoken in a_missing_ring by contract::a_bell_rings_for_what_happens_after_listening;
+    NobodyIsWoken in a_missing_notification by contract::a_subscriber_is_notified_of_what_happens_afterwards;
     EverybodyIsGranted in a_second_owner by mutex::excludes_a_second_owner;
     EverybodyIsGranted in a_lost_update by mutex::loses_no_update_of_what_it_protects;
     CountIsNotRepeatable in a_repeated_count by latch::a_lost_answer_counts_once;
     HandOverForgetsTheSuccessor in a_forgotten_successor by contract::a_hand_over_is_one_step;
     NobodyQueues in a_missing_queue by fairness::serves_in_order_across_clients;
     WakingIsNotTold in waking_untold by back_off::a_release_tells_whether_it_woke_somebody;
-    WakingIsNotTold in a_starved_mutex by back_off::who_takes_a_mutex_again_lets_another_in;
-    WakingIsNotTold in a_starved_writer by back_off::who_writes_again_lets_another_in;
-    WakingIsNotTold in a_starved_permit by back_off::who_takes_a_permit_again_lets_another_in;
+    WakingIsNotTold in a_starved_mutex by back_off::a_client_that_locks_again_lets_another_in;
+    WakingIsNotTold in a_starved_writer by back_off::a_client_that_writes_again_lets_another_in;
+    WakingIsNotTold in a_starved_permit by back_off::a_client_that_takes_a_permit_again_lets_another_in;
     LeasesAreTooLong in a_lease_too_long by mutex::a_dead_holder_is_gone_with_its_lease;
 }

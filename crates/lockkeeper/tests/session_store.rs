@@ -47,7 +47,7 @@ fn fails(flaw: SessionFlaw, case: fn(&World) -> Running<'_>) -> bool {
 
 /// One test per flaw: the case notices it, and passes on the same store without it.
 macro_rules! controls {
-    ($($flaw:ident in $test:ident by $group:ident :: $case:ident;)*) => {
+    ($($test:ident: $flaw:ident by $group:ident :: $case:ident;)*) => {
         mod controls {
             use super::*;
             $(
@@ -65,15 +65,186 @@ macro_rules! controls {
 }
 
 controls! {
-    ForgetsPlaces in a_forgotten_place_of_a_mutex by cancel::a_held_mutex_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_a_fair_mutex by cancel::a_held_fair_mutex_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_a_reader by cancel::a_held_read_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_a_writer by cancel::a_held_write_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_a_permit by cancel::a_held_permit_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_a_multi_lock by cancel::a_held_multi_lock_is_left_wherever_it_is_dropped;
-    ForgetsPlaces in a_forgotten_place_of_any_claim by cancel::a_waiter_of_any_claim_that_gives_up_leaves_no_place;
-    AcceptsEndedSessions in a_grant_in_an_ended_session by session::a_request_of_an_ended_session_is_not_granted;
-    KeepsHoldsOfEndedSessions in a_hold_that_outlives_its_session by session::the_holds_of_a_dead_client_end_with_its_session;
-    KeepsHoldsOfEndedSessions in a_place_that_outlives_its_session by session::the_places_of_a_dead_client_end_with_its_session;
-    LosesWatchesSilently in a_watch_lost_silently by mutex::wakes_a_waiter_when_released;
+    a_forgotten_place_of_a_mutex: ForgetsPlaces by cancel::a_held_mutex_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_a_fair_mutex: ForgetsPlaces by cancel::a_held_fair_mutex_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_a_reader: ForgetsPlaces by cancel::a_held_read_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_a_writer: ForgetsPlaces by cancel::a_held_write_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_a_permit: ForgetsPlaces by cancel::a_held_permit_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_a_multi_lock: ForgetsPlaces by cancel::a_held_multi_lock_is_left_wherever_it_is_dropped;
+    a_forgotten_place_of_any_claim: ForgetsPlaces by cancel::a_waiter_of_any_claim_that_gives_up_leaves_no_place;
+    a_grant_in_an_ended_session: AcceptsEndedSessions by session::a_request_of_an_ended_session_is_not_granted;
+    a_hold_that_outlives_its_session: KeepsHoldsOfEndedSessions by session::the_holds_of_a_dead_client_end_with_its_session;
+    a_place_that_outlives_its_session: KeepsHoldsOfEndedSessions by session::the_places_of_a_dead_client_end_with_its_session;
+    a_watch_lost_silently: LosesWatchesSilently by mutex::wakes_a_waiter_when_released;
+}
+
+/// What the keeper makes of sessions.
+mod keeping {
+    use super::*;
+    use lockkeeper::backend::Capabilities;
+    use lockkeeper::layer::{Chaos, Fault, Faulty, Layer};
+    use lockkeeper::session::{Session, Settings};
+    use lockkeeper::{ErrorKind, LossReason, Mutex, MutexGuard, Semaphore};
+
+    /// A client on a connection that can be disturbed.
+    struct Client {
+        session: Session,
+        store: SessionStore,
+        chaos: Arc<Chaos>,
+        runtime: Runtime,
+    }
+
+    /// The same connection, as the test and the client both have it.
+    fn client() -> Client {
+        let runtime = Runtime::simulated();
+        let store = SessionStore::start(runtime.clone(), LASTS, SessionFlaw::None);
+        on(store, runtime)
+    }
+
+    fn on(store: SessionStore, runtime: Runtime) -> Client {
+        let chaos = Arc::new(Chaos::new(Arc::new(store.clone())));
+        let session = Session::new(Arc::clone(&chaos) as Arc<dyn Backend>, Settings::default(), runtime.clone()).unwrap();
+        Client { session, store, chaos, runtime }
+    }
+
+    async fn locks(client: &Client, number: usize) -> Vec<MutexGuard> {
+        let mut guards = Vec::new();
+        for name in 0..number {
+            guards.push(Mutex::new(&client.session, format!("m{name}")).lock().await.unwrap());
+        }
+        guards
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_keep_alive_renews_every_hold() {
+        let client = client();
+        let guards = locks(&client, 500).await;
+        let (before, began) = (client.chaos.carried_out(Faulty::Renew), client.runtime.now());
+        tokio::time::sleep(10 * LASTS).await;
+        let asked = client.chaos.carried_out(Faulty::Renew) - before;
+        assert!((20..=35).contains(&asked), "{asked} requests in {:?}", client.runtime.now().since(began));
+        assert!(guards.iter().all(|guard| guard.is_valid() && guard.remaining() <= LASTS));
+        client.session.close().await.unwrap();
+        assert!(client.store.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_default_lease_is_the_session() {
+        let client = client();
+        let guard = Mutex::new(&client.session, "m").lock().await.unwrap();
+        assert!(guard.remaining() <= LASTS && guard.remaining() >= LASTS * 9 / 10, "{:?}", guard.remaining());
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_ended_session_is_told_at_once_to_every_hold_of_the_client() {
+        let client = client();
+        let other = on(client.store.connect(), client.runtime.clone());
+        let guards = locks(&client, 50).await;
+        let permit = Semaphore::new(&client.session, "s", 1).acquire().await.unwrap();
+        let theirs = Mutex::new(&other.session, "theirs").lock().await.unwrap();
+        // In the middle of a period, so that the next keep-alive would come later.
+        tokio::time::sleep(LASTS / 2).await;
+        let began = client.runtime.now();
+        client.store.end_session();
+        for guard in &guards {
+            assert_eq!(guard.lost().await, LossReason::Gone);
+        }
+        assert_eq!(permit.lost().await, LossReason::Gone);
+        let took = client.runtime.now().since(began);
+        assert!(took < Duration::from_millis(10), "told after {took:?}");
+        assert!(theirs.is_valid());
+        assert_eq!(permit.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        let again = Mutex::new(&client.session, "m0").lock().await.unwrap();
+        tokio::time::sleep(2 * LASTS).await;
+        assert!(again.is_valid() && theirs.is_valid());
+        again.release().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_explicit_lease_is_ended_by_the_keeper_though_the_guard_lives() {
+        let client = client();
+        let other = on(client.store.connect(), client.runtime.clone());
+        for lease in [LASTS / 4, 3 * LASTS] {
+            let began = client.runtime.now();
+            let guard = Mutex::new(&client.session, "m").lock().lease(lease).await.unwrap();
+            let next = Mutex::new(&other.session, "m").lock().await.unwrap();
+            let took = client.runtime.now().since(began);
+            assert!(took >= lease * 98 / 100 && took <= lease + Duration::from_millis(50), "{lease:?}: free after {took:?}");
+            assert!(!guard.is_valid());
+            assert_eq!(guard.loss().reason(), Some(LossReason::Expired));
+            next.release().await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn validity_counts_from_the_sending_of_the_last_answered_keep_alive() {
+        let client = client();
+        let guard = Mutex::new(&client.session, "m").lock().await.unwrap();
+        tokio::time::sleep(2 * LASTS).await;
+        // Carried out, so that the session goes on at the server; but the client does not know.
+        client.chaos.always(Faulty::Renew, Fault::LoseReply);
+        let deadline = client.runtime.now().plus(guard.remaining());
+        assert_eq!(guard.lost().await, LossReason::Expired);
+        assert!(client.runtime.now().since(deadline) < Duration::from_millis(10));
+        client.chaos.calm();
+        // The hold was lost here, so it is not left at the server, whose session goes on.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(client.store.is_empty());
+        drop(guard);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_waiter_whose_session_ends_asks_again_in_a_new_one() {
+        let client = client();
+        let other = on(client.store.connect(), client.runtime.clone());
+        let guard = Mutex::new(&other.session, "m").lock().await.unwrap();
+        let session = client.session.clone();
+        let waiter = tokio::spawn(async move { Mutex::new(&session, "m").lock().await });
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        client.store.end_session();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        guard.release().await.unwrap();
+        let guard = waiter.await.unwrap().expect("a session that ended is no reason to give up");
+        guard.release().await.unwrap();
+        assert!(client.store.is_empty());
+    }
+
+    /// The same store, which tells nothing by itself.
+    #[derive(Debug)]
+    struct Silent(Arc<dyn Backend>);
+
+    impl Layer for Silent {
+        fn inner(&self) -> &Arc<dyn Backend> {
+            &self.0
+        }
+
+        fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+            Arc::new(Self(inner))
+        }
+
+        fn capabilities(&self) -> Capabilities {
+            let mut capabilities = self.0.capabilities();
+            capabilities.events = false;
+            capabilities
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_events_the_keeper_asks_about_each_hold() {
+        let runtime = Runtime::simulated();
+        let store = Arc::new(SessionStore::start(runtime.clone(), LASTS, SessionFlaw::None));
+        let session = Session::new(Arc::new(Silent(Arc::clone(&store) as _)), Settings::default(), runtime.clone()).unwrap();
+        let kept = Mutex::new(&session, "kept").lock().await.unwrap();
+        let guard = Mutex::new(&session, "m").lock().await.unwrap();
+        tokio::time::sleep(LASTS * 5 / 2).await;
+        assert!(guard.is_valid() && kept.is_valid());
+        let began = runtime.now();
+        store.force_release(lockkeeper::Name::new("m").unwrap()).await.unwrap();
+        assert_eq!(guard.lost().await, LossReason::Gone);
+        let took = runtime.now().since(began);
+        assert!(took <= LASTS / 3 + Duration::from_millis(20), "told after {took:?}");
+        assert!(kept.is_valid());
+        kept.release().await.unwrap();
+    }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::Claim;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::owner::WireOwner;
 
@@ -25,7 +25,17 @@ pub enum Event<'a> {
         /// Whether the holder before, in this process, handed it over.
         handed_over: bool,
     },
-    /// The wait ended without a grant.
+    /// The first request did not get it: the call waits.
+    WaitBegan {
+        /// For what.
+        claim: Claim,
+    },
+    /// A call that [waited](Self::WaitBegan) waits no more, whatever came of it.
+    WaitEnded {
+        /// For what.
+        claim: Claim,
+    },
+    /// The call ended without a grant.
     GaveUp {
         /// Where.
         name: &'a Name,
@@ -33,6 +43,8 @@ pub enum Event<'a> {
         claim: Claim,
         /// From the call to its end.
         waited: Duration,
+        /// Why.
+        why: GaveUp,
     },
     /// It was released.
     Released {
@@ -56,6 +68,22 @@ pub enum Event<'a> {
         /// Why.
         error: &'a Error,
     },
+    /// A request of any kind failed. It may be sent again.
+    RequestFailed {
+        /// Why.
+        error: &'a Error,
+    },
+    /// The store does not answer any more.
+    Disconnected,
+    /// The store answers again.
+    Reconnected,
+    /// A client was made. It counts as connected.
+    ClientStarted,
+    /// The last clone of a client is gone.
+    ClientEnded {
+        /// Whether the store answered its last request.
+        connected: bool,
+    },
     /// A hold was lost.
     Lost {
         /// Where.
@@ -67,6 +95,20 @@ pub enum Event<'a> {
         /// How it is known.
         reason: LossReason,
     },
+}
+
+/// Why a call ended without a grant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GaveUp {
+    /// A try, and others held it.
+    Busy,
+    /// Others held it for as long as the call was allowed to wait.
+    TimedOut,
+    /// It failed with an error of this kind.
+    Failed(ErrorKind),
+    /// Its future was dropped.
+    Cancelled,
 }
 
 /// Is told what happens to the waits and holds of one session, for metrics and logs.
@@ -87,6 +129,8 @@ pub enum LossReason {
     Expired,
     /// The client was closed.
     Closed,
+    /// It was held for as long as [`max_hold`](crate::sync::Acquiring::max_hold) allows.
+    MaxHold,
 }
 
 impl fmt::Display for LossReason {
@@ -95,6 +139,7 @@ impl fmt::Display for LossReason {
             Self::Gone => "the store no longer knows this hold",
             Self::Expired => "its lease ended before it was renewed",
             Self::Closed => "the client was closed",
+            Self::MaxHold => "it was held for as long as max_hold allows",
         })
     }
 }

@@ -1,7 +1,7 @@
 //! The contract between the synchronizers and a store: requests and answers as plain data, one trait, no I/O.
 //!
 //! Everything above (wait loop, keeper, guards) is written once against this trait; everything below (memory, Redis, …)
-//! only has to carry out single atomic steps. What each step must do is specified by [`model`](crate::model) and
+//! only has to carry out single atomic steps. For authors of stores: **unstable**, it may change in any version. What each step must do is specified by [`model`](crate::model) and
 //! tested by the `conformance` suite.
 
 mod capability;
@@ -15,7 +15,7 @@ mod snapshot;
 mod vote;
 
 pub use capability::{Capabilities, Liveness};
-pub use event::{Event, LossReason, Observer};
+pub use event::{Event, GaveUp, LossReason, Observer};
 pub use finding::{Finding, Verdict};
 pub use notify::{Notifier, Subscription};
 pub use outcome::{Attempt, AttemptAll, Busy, CountOutcome, Counted, Grant, Released, Renewed};
@@ -121,10 +121,10 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// *Atomic over:* the name's number and the memory of the request's id, which lasts for `remember`.
     fn count(&self, request: Count) -> Reply<'_, CountOutcome>;
 
-    /// Listens for what may end a wait. The answer comes when the store is listening: what happens afterwards rings the subscription.
+    /// Subscribes to what may end a wait. The answer comes when the store is watching: what happens afterwards notifies the subscription.
     ///
-    /// Subscriptions are hints. They may ring for nothing, and a lost connection may lose one: a store that reconnects rings all. A store
-    /// that cannot push ([`Capabilities::push`] is false) gives a subscription that never rings.
+    /// Notifications are hints. One may come for nothing, and a lost connection may lose one: a store that reconnects notifies all
+    /// subscriptions. A store that cannot push ([`Capabilities::push`] is false) gives a subscription that is never notified.
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription>;
 
     /// What is known about one name; `None` if nothing lies there.

@@ -83,6 +83,7 @@ impl StoreEvents {
 
 impl EventSender {
     /// Sends an event. Never blocks. Returns whether somebody still listens.
+    #[allow(clippy::must_use_candidate, reason = "an event that nobody listens to is dropped")]
     pub fn send(&self, event: StoreEvent) -> bool {
         self.0.send(event).is_ok()
     }

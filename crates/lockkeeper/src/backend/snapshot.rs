@@ -10,6 +10,7 @@ use crate::owner::ClientId;
 
 /// One name, as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Snapshot {
     /// The name.
     pub name: Name,
@@ -28,8 +29,17 @@ pub struct Snapshot {
     pub certain: bool,
 }
 
+impl Snapshot {
+    /// A name of this kind that nobody holds or waits for, and of which nothing more is known.
+    #[must_use]
+    pub const fn new(name: Name, kind: Kind) -> Self {
+        Self { name, kind, holders: Vec::new(), queue: Vec::new(), value: None, total: None, certain: true }
+    }
+}
+
 /// Somebody who holds a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Holder {
     /// Its owner, as the store writes it.
     pub owner: String,
@@ -45,8 +55,17 @@ pub struct Holder {
     pub client: Option<ClientCard>,
 }
 
+impl Holder {
+    /// A holder of which nothing more is known.
+    #[must_use]
+    pub const fn new(owner: String, claim: Claim) -> Self {
+        Self { owner, claim, held_for: None, lease_left: None, token: None, client: None }
+    }
+}
+
 /// Somebody who stands in a store's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Waiter {
     /// Its owner, as the store writes it.
     pub owner: String,
@@ -56,8 +75,17 @@ pub struct Waiter {
     pub expires_in: Option<Duration>,
 }
 
+impl Waiter {
+    /// A waiter whose place does not end by itself.
+    #[must_use]
+    pub const fn new(owner: String, claim: Claim) -> Self {
+        Self { owner, claim, expires_in: None }
+    }
+}
+
 /// Who a client is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct ClientCard {
     /// Its id.
     pub id: ClientId,
@@ -72,8 +100,17 @@ pub struct ClientCard {
     pub user: Option<String>,
 }
 
+impl ClientCard {
+    /// A client of a process whose user is not known.
+    #[must_use]
+    pub const fn new(id: ClientId, host: String, pid: u32, program: String) -> Self {
+        Self { id, host, pid, program, user: None }
+    }
+}
+
 /// Which names to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Listing {
     /// A pattern: `*` is any text, `?` any character, `\` takes the next one literally.
     pub pattern: String,
@@ -83,8 +120,16 @@ pub struct Listing {
     pub limit: usize,
 }
 
+impl Listing {
+    /// The first page of the names that match `pattern`, of about so many.
+    pub fn new(pattern: impl Into<String>, limit: usize) -> Self {
+        Self { pattern: pattern.into(), after: None, limit }
+    }
+}
+
 /// Some of the names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Page {
     /// What was found.
     pub found: Vec<Snapshot>,
@@ -92,9 +137,26 @@ pub struct Page {
     pub next: Option<String>,
 }
 
+impl Page {
+    /// What was found, and where to go on.
+    #[must_use]
+    pub const fn new(found: Vec<Snapshot>, next: Option<String>) -> Self {
+        Self { found, next }
+    }
+}
+
 /// What a forced release did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Forced {
     /// Who held it.
     pub from: Vec<Holder>,
+}
+
+impl Forced {
+    /// These held it.
+    #[must_use]
+    pub const fn new(from: Vec<Holder>) -> Self {
+        Self { from }
+    }
 }

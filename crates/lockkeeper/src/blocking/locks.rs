@@ -9,8 +9,8 @@ use super::Client;
 use crate::backend::Holder;
 use crate::error::Result;
 use crate::sync::{
-    self, Acquiring, Guard, MultiLockGuard, MutexGuard, Permit, PermitId, RwLockReadGuard, RwLockWriteGuard, TakingAll,
-    TryAcquiring, TryTakingAll,
+    self, Acquiring, AcquiringAll, Guard, MultiLockGuard, MutexGuard, Permit, PermitId, RwLockReadGuard, RwLockWriteGuard,
+    TryAcquiring, TryAcquiringAll,
 };
 
 /// A guard of the blocking façade. Derefs to the guard it wraps, for `token()`, `is_valid()`, `remaining()`, `loss()`.
@@ -240,7 +240,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`TakingAll`].
+    /// As [`AcquiringAll`].
     pub fn lock(&self) -> Result<LockGuard<MultiLockGuard>> {
         self.lock_with(|call| call)
     }
@@ -249,8 +249,8 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`TakingAll`].
-    pub fn lock_with(&self, options: impl FnOnce(TakingAll) -> TakingAll) -> Result<LockGuard<MultiLockGuard>> {
+    /// As [`AcquiringAll`].
+    pub fn lock_with(&self, options: impl FnOnce(AcquiringAll) -> AcquiringAll) -> Result<LockGuard<MultiLockGuard>> {
         self.client.block_on(options(self.inner.lock()).into_future()).map(|guard| self.guard(guard))
     }
 
@@ -258,7 +258,7 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`TryTakingAll`].
+    /// As [`TryAcquiringAll`].
     pub fn try_lock(&self) -> Result<Option<LockGuard<MultiLockGuard>>> {
         self.try_lock_with(|call| call)
     }
@@ -267,8 +267,11 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// As [`TryTakingAll`].
-    pub fn try_lock_with(&self, options: impl FnOnce(TryTakingAll) -> TryTakingAll) -> Result<Option<LockGuard<MultiLockGuard>>> {
+    /// As [`TryAcquiringAll`].
+    pub fn try_lock_with(
+        &self,
+        options: impl FnOnce(TryAcquiringAll) -> TryAcquiringAll,
+    ) -> Result<Option<LockGuard<MultiLockGuard>>> {
         let guard = self.client.block_on(options(self.inner.try_lock()).into_future())?;
         Ok(guard.map(|guard| self.guard(guard)))
     }

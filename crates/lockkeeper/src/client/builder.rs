@@ -1,5 +1,6 @@
 //! A client with other settings than the default ones.
 
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use super::{Client, url};
 use crate::backend::Backend;
 use crate::error::Result;
 use crate::layer::{Metrics, Observe};
-use crate::runtime::Runtime;
+use crate::runtime::{self, Runtime};
 use crate::session::{Session, Settings};
 
 /// Puts a [`Client`] together; only [`connect`](Self::connect) can fail.
@@ -90,6 +91,7 @@ impl Builder {
     /// Safe: nothing is left behind.
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client> {
         let target = url::parse(url.as_ref())?;
+        self.check_clock();
         target.fits(self.settings.command_timeout)?;
         if !target.is_private() {
             Runtime::check_timers()?;
@@ -105,10 +107,25 @@ impl Builder {
     /// `InvalidArgument` for settings that the store cannot keep.
     pub fn with_backend(self, backend: Arc<dyn Backend>) -> Result<Client> {
         let store = backend.capabilities().store;
+        self.check_clock();
         self.over(backend, store.to_owned(), None)
     }
 
+    /// Says that the client and the test that pauses tokio's clock do not share a clock.
+    fn check_clock(&self) {
+        if self.runtime.has_own_threads() && runtime::is_clock_paused() {
+            tracing::warn!(
+                "tokio's clock is paused, but this client runs on the clock of the machine: its requests time out at once and its leases do \
+                 not end when the test moves the clock; use lockkeeper::testing::client(), or Builder::runtime(Runtime::simulated())"
+            );
+        }
+    }
+
     fn over(self, backend: Arc<dyn Backend>, url: String, target: Option<url::Target>) -> Result<Client> {
+        // Code of the user: a recorder that panics costs metrics, not clients.
+        if catch_unwind(Metrics::register).is_err() {
+            tracing::error!("the metrics recorder panicked");
+        }
         let session = Session::observed(Arc::new(Observe::new(backend)), self.settings, self.runtime, Arc::new(Metrics))?;
         if let Some(program) = self.program {
             session.set_program(program);

@@ -243,6 +243,16 @@ impl Client {
 
     /// Releases everything that this client holds, waits until the store has confirmed it, and ends the client and all its clones.
     ///
+    /// To release everything when the process is asked to end, wait for the signal, stop the work that needs the locks, and close:
+    ///
+    /// ```ignore
+    /// use tokio::signal::unix::{SignalKind, signal};
+    ///
+    /// signal(SignalKind::terminate())?.recv().await; // SIGTERM
+    /// stop_the_work().await;
+    /// client.close().await?;
+    /// ```
+    ///
     /// Call it before the process ends: a guard that is dropped releases in the background, and the end of the process cuts that off.
     /// When the last client is dropped it waits for pending releases, but for a moment only
     /// ([`Builder::drop_timeout`]), and `std::process::exit` does not even drop it. What was not released ends with its lease.

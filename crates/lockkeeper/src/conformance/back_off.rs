@@ -1,7 +1,5 @@
 //! A client that releases and acquires again does not keep the lock from the waiters of other clients that its release woke.
 
-use std::time::Duration;
-
 use super::World;
 use super::any::{How, take};
 use crate::backend::{Claim, Kind, Release};
@@ -30,22 +28,22 @@ async fn lets_another_in(world: &World, claim: Claim) {
 }
 
 /// A mutex.
-pub async fn who_takes_a_mutex_again_lets_another_in(world: &World) {
+pub async fn a_client_that_locks_again_lets_another_in(world: &World) {
     lets_another_in(world, Claim::Mutex).await;
 }
 
 /// The writer's side of a read-write lock.
-pub async fn who_writes_again_lets_another_in(world: &World) {
+pub async fn a_client_that_writes_again_lets_another_in(world: &World) {
     lets_another_in(world, Claim::Write).await;
 }
 
 /// The only permit.
-pub async fn who_takes_a_permit_again_lets_another_in(world: &World) {
+pub async fn a_client_that_takes_a_permit_again_lets_another_in(world: &World) {
     lets_another_in(world, Claim::Permits { take: 1, of: 1 }).await;
 }
 
 /// A client that is woken and does not ask delays nobody: the lock is acquired again soon, and a try always asks the store.
-pub async fn who_is_woken_and_does_not_ask_holds_nobody_up(world: &World) {
+pub async fn a_woken_client_that_does_not_ask_delays_nobody(world: &World) {
     let client = world.client();
     let subscription = world.listen("m", Kind::Mutex, None).await;
     let mutex = Mutex::new(&client, "m");
@@ -53,7 +51,7 @@ pub async fn who_is_woken_and_does_not_ask_holds_nobody_up(world: &World) {
     let began = world.now();
     let guard = mutex.lock().await.unwrap();
     let took = world.since(began);
-    assert!(took < Duration::from_millis(500) + world.slack(), "taken again after {took:?}");
+    assert!(took < world.soon() + world.slack(), "taken again after {took:?}");
     guard.release().await.unwrap();
     let guard = mutex.try_lock().await.unwrap().expect("nobody has it, and nobody asks for it");
     guard.release().await.unwrap();

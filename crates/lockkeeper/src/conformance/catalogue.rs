@@ -21,13 +21,15 @@ pub enum Need {
     Lease,
     /// Holds live as long as the client's session.
     Session,
+    /// The store tells of deleted holds and ended sessions.
+    Events,
     /// Times in requests are compared with the store's clock.
     RefusesLate,
 }
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Mutex,
         Self::Fair,
         Self::RwLock,
@@ -41,6 +43,7 @@ impl Need {
         Self::Push,
         Self::Lease,
         Self::Session,
+        Self::Events,
         Self::RefusesLate,
     ];
 
@@ -61,6 +64,7 @@ impl Need {
             Self::Push => by.push,
             Self::Lease => matches!(by.liveness, Liveness::Lease),
             Self::Session => matches!(by.liveness, Liveness::Session(_)),
+            Self::Events => by.events,
             Self::RefusesLate => by.refuses_late,
         }
     }
@@ -98,16 +102,16 @@ macro_rules! for_each_conformance_case {
                 a_refused_subscription_costs_at_most_a_second [Mutex],
                 an_unanswered_subscription_costs_at_most_a_second [Mutex],
                 a_dead_holder_is_gone_with_its_lease [Mutex, Lease],
-                a_late_release_is_refused_and_frees_nobody [Mutex, Lease],
+                a_late_release_is_refused_and_frees_nobody [Mutex],
                 a_forced_release_frees_and_tells_whom [Mutex],
                 names_do_not_disturb_each_other [Mutex],
                 a_waiter_that_gives_up_does_not_hold_up_the_next [Mutex],
             }
             back_off {
-                who_takes_a_mutex_again_lets_another_in [Mutex, Push],
-                who_writes_again_lets_another_in [RwLock, Push],
-                who_takes_a_permit_again_lets_another_in [Semaphore, Push],
-                who_is_woken_and_does_not_ask_holds_nobody_up [Mutex, Push],
+                a_client_that_locks_again_lets_another_in [Mutex, Push],
+                a_client_that_writes_again_lets_another_in [RwLock, Push],
+                a_client_that_takes_a_permit_again_lets_another_in [Semaphore, Push],
+                a_woken_client_that_does_not_ask_delays_nobody [Mutex, Push],
                 a_release_tells_whether_it_woke_somebody [Mutex, Push, Lease],
             }
             leaving {
@@ -202,17 +206,18 @@ macro_rules! for_each_conformance_case {
             }
             lease {
                 a_kept_hold_outlives_many_leases [Mutex],
-                an_explicit_lease_ends_by_itself [Mutex, Lease],
-                validity_ends_before_the_lease_does [Mutex, Lease],
-                what_remains_goes_down_until_renewed [Mutex, Lease],
-                extending_lengthens [Mutex, Lease],
+                an_explicit_lease_ends_by_itself [Mutex],
+                validity_ends_before_the_lease_does [Mutex],
+                what_remains_goes_down_until_renewed [Mutex],
+                extending_lengthens [Mutex],
                 extending_never_shortens [Mutex, Lease],
-                a_lost_hold_cannot_be_extended [Mutex, Lease],
+                a_lost_hold_cannot_be_extended [Mutex],
                 a_lease_out_of_range_is_refused [Mutex],
                 work_is_dropped_when_the_hold_is_lost [Mutex],
                 a_loss_is_told_within_a_third_of_the_lease [Mutex],
-                a_long_explicit_lease_is_looked_at [Mutex, Lease],
-                an_unreachable_store_is_told_at_the_deadline [Mutex, Lease],
+                a_deleted_hold_is_told_at_once [Mutex, Events],
+                a_long_explicit_lease_is_looked_at [Mutex],
+                an_unreachable_store_is_told_at_the_deadline [Mutex],
                 renewals_that_fail_for_a_while_cost_nothing [Mutex],
                 renewals_travel_together [Mutex],
                 a_hold_near_its_end_is_not_asked_about_all_the_time [Mutex, Lease],
@@ -281,8 +286,8 @@ macro_rules! for_each_conformance_case {
                 several_names_or_none [Mutex, AcquireAll],
                 several_names_with_a_wrong_kind_change_nothing [Mutex, RwLock, AcquireAll],
                 which_names_go_together_is_told [Mutex, AcquireAll],
-                a_bell_rings_for_what_happens_after_listening [Push],
-                a_bell_rings_when_a_number_changes [Push],
+                a_subscriber_is_notified_of_what_happens_afterwards [Push],
+                a_subscriber_is_notified_when_a_number_changes [Push],
                 busy_tells_when_to_ask_again [],
             }
             reentry {

@@ -289,8 +289,8 @@ pub async fn which_names_go_together_is_told(world: &World) {
     assert!(groups.iter().any(|group| group.contains(&1) && group.contains(&3)), "{groups:?}");
 }
 
-/// P6: when the answer to a watch is there the store is listening: whatever frees the name afterwards rings.
-pub async fn a_bell_rings_for_what_happens_after_listening(world: &World) {
+/// P6: when the answer to a watch is there the store is listening: what frees the name afterwards is notified.
+pub async fn a_subscriber_is_notified_of_what_happens_afterwards(world: &World) {
     for claim in world.claims() {
         let name = format!("{claim:?}");
         let (holder, next) = (world.stranger(), world.stranger());
@@ -306,20 +306,20 @@ pub async fn a_bell_rings_for_what_happens_after_listening(world: &World) {
             } else {
                 assert!(world.give_back(&name, claim, holder).await);
             }
-            assert!(world.rings(&subscription).await, "{claim:?}, forced: {forced}");
+            assert!(world.is_notified(&subscription).await, "{claim:?}, forced: {forced}");
             world.give_back(&name, waits, next).await;
         }
     }
 }
 
-/// P6: and what changes a number rings those who wait for it.
-pub async fn a_bell_rings_when_a_number_changes(world: &World) {
+/// P6: and what changes a number notifies those who wait for it.
+pub async fn a_subscriber_is_notified_when_a_number_changes(world: &World) {
     let can = world.capabilities();
     if can.counting_semaphore {
         for op in [CounterOp::Give(1), CounterOp::Add(1)] {
             let subscription = world.listen("c", Kind::CountingSemaphore, None).await;
             world.count(&world.tell("c", CountOp::Counter(op))).await;
-            assert!(world.rings(&subscription).await, "{op:?}");
+            assert!(world.is_notified(&subscription).await, "{op:?}");
         }
     }
     if can.latch {
@@ -327,7 +327,7 @@ pub async fn a_bell_rings_when_a_number_changes(world: &World) {
             world.count(&world.tell("l", CountOp::Latch(LatchOp::Init(1)))).await;
             let subscription = world.listen("l", Kind::Latch, None).await;
             world.count(&world.tell("l", CountOp::Latch(op))).await;
-            assert!(world.rings(&subscription).await, "{op:?}");
+            assert!(world.is_notified(&subscription).await, "{op:?}");
         }
     }
 }

@@ -8,6 +8,7 @@ use super::mutex::count_under;
 use crate::backend::Claim;
 use crate::error::ErrorKind;
 use crate::layer::{Fault, Faulty};
+use crate::name::Name;
 use crate::sync::Mutex;
 
 /// Takes every kind of lock while the first acquire meets `fault`; it is held once afterwards, and by the guard's owner.
@@ -122,6 +123,8 @@ pub async fn an_unreachable_store_is_told_within_the_wait(world: &World) {
             assert!(took <= wait + Duration::from_secs(1) + world.slack(), "{claim:?} {fault:?}: told after {took:?}");
             world.chaos().calm();
             world.until("it is free", || async { world.holders(&name).await == 0 }).await;
+            // The client learns that the store is back: otherwise the next call may fail without asking.
+            client.read(client.backend().inspect(Name::new(&name).unwrap())).await.unwrap();
         }
     }
 }

@@ -170,6 +170,22 @@ pub async fn a_loss_is_told_within_a_third_of_the_lease(world: &World) {
     told_in_time(world, guard, world.lease()).await;
 }
 
+/// P4: a store that tells of deleted holds does so at once, to the one that held it and to nobody else.
+pub async fn a_deleted_hold_is_told_at_once(world: &World) {
+    let (ours, theirs) = (world.client(), world.client());
+    let guard = Mutex::new(&ours, "m").lock().await.unwrap();
+    let others = [Mutex::new(&ours, "a").lock().await.unwrap(), Mutex::new(&theirs, "b").lock().await.unwrap()];
+    let began = world.now();
+    world.force("m").await;
+    assert_eq!(guard.lost().await, LossReason::Gone);
+    let took = world.since(began);
+    assert!(took < world.soon() && took < world.lease() / 3, "told after {took:?}");
+    for other in others {
+        assert!(other.is_valid());
+        other.release().await.unwrap();
+    }
+}
+
 /// P4: a long lease of its own is not renewed, but looked at.
 pub async fn a_long_explicit_lease_is_looked_at(world: &World) {
     let client = world.client();

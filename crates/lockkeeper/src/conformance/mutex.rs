@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex as Local};
 use std::time::Duration;
 
 use super::World;
-use crate::backend::Claim;
+use crate::backend::{Claim, Liveness};
 use crate::error::ErrorKind;
 use crate::layer::{Fault, Faulty};
 use crate::session::Session;
@@ -36,7 +36,7 @@ pub async fn wakes_a_waiter_when_released(world: &World) {
     guard.release().await.unwrap();
     let guard = waiter.await.unwrap();
     let took = world.runtime().now().since(released);
-    assert!(took < Duration::from_millis(500), "woken after {took:?}");
+    assert!(took < world.soon(), "woken after {took:?}");
     guard.release().await.unwrap();
 }
 
@@ -207,7 +207,9 @@ pub async fn a_crowd_of_waiters_asks_as_one(world: &World) {
     assert!(asked <= 8, "{asked} requests of 100 waiters before anything happened");
     world.pass(world.units(5)).await;
     let more = world.chaos().carried_out(Faulty::Acquire) - asked;
-    let bound = 2 + world.since(began).as_millis() as usize / 500;
+    // Where every waiter has a place, the first caller got one before it joined the local queue, and the first of the queue another.
+    let askers = if world.capabilities().liveness == Liveness::Lease { 1 } else { 2 };
+    let bound = askers * (2 + world.since(began).as_millis() as usize / 500);
     assert!(more <= bound, "{more} requests while waiting, of at most {bound}");
     assert!(world.give_back("m", Claim::Mutex, holder).await);
     for waiter in waiters {

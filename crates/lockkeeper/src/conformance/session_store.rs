@@ -34,8 +34,8 @@ pub enum SessionFlaw {
     LosesWatchesSilently,
 }
 
-/// A connection to a simulated session store.
-#[derive(Debug)]
+/// A connection to a simulated session store. A clone is the same connection.
+#[derive(Clone, Debug)]
 pub struct SessionStore {
     server: Arc<Server>,
     /// Its number among the connections.

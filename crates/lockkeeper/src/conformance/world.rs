@@ -30,9 +30,13 @@ pub enum Time {
 }
 
 impl Time {
-    /// What takes so long for one alone.
-    const fn alone(self, millis: u64) -> Duration {
-        Duration::from_millis(if matches!(self, Self::Crowded) { 4 * millis } else { millis })
+    /// The unit that cases count in, unless the harness has another one.
+    const fn unit(self) -> Duration {
+        match self {
+            Self::Simulated => Duration::from_secs(1),
+            Self::Real => Duration::from_millis(50),
+            Self::Crowded => Duration::from_millis(200),
+        }
     }
 }
 
@@ -40,6 +44,12 @@ impl Time {
 pub trait Harness: Send + Sync + 'static {
     /// Whose clock the store keeps time by.
     fn time(&self) -> Time;
+
+    /// The unit that the cases count time in: long for the store, short for the test. A store three times as slow as a local server
+    /// gives three times as much as the default, and every bound grows with it.
+    fn unit(&self) -> Duration {
+        self.time().unit()
+    }
 
     /// Why the store cannot be had on this machine, if so: its cases are skipped then, see [`skip`](super::skip).
     fn missing(&self) -> Option<String> {
@@ -61,6 +71,7 @@ pub struct World {
     connect: Box<dyn Fn() -> Arc<dyn Backend>>,
     runtime: Runtime,
     time: Time,
+    unit: Duration,
     next: AtomicU64,
 }
 
@@ -125,18 +136,25 @@ impl World {
     /// A length of time that is long for the store and short for the test: a second where time is simulated, less where it is not.
     #[must_use]
     pub fn units(&self, count: u32) -> Duration {
-        count
-            * match self.time {
-                Time::Simulated => Duration::from_secs(1),
-                time @ (Time::Real | Time::Crowded) => time.alone(50),
-            }
+        count * self.unit
+    }
+
+    /// What takes so long on a local server that nobody else uses.
+    fn scaled(&self, millis: u32) -> Duration {
+        millis * self.unit / 50
+    }
+
+    /// Within this time a waiter is woken by push: long before it would ask again by itself.
+    #[must_use]
+    pub fn soon(&self) -> Duration {
+        Duration::from_millis(500).mul_f64(self.unit.as_secs_f64() / self.time.unit().as_secs_f64())
     }
 
     /// How much later than promised something may be seen: nothing to speak of where time is simulated, a busy machine's delay
     /// where it is not.
     #[must_use]
     pub fn slack(&self) -> Duration {
-        if self.time == Time::Simulated { Duration::from_millis(20) } else { self.time.alone(500) }
+        if self.time == Time::Simulated { Duration::from_millis(20) } else { self.scaled(500) }
     }
 
     /// The time now.
@@ -170,7 +188,7 @@ impl World {
                     tokio::task::yield_now().await;
                 }
             }
-            time @ (Time::Real | Time::Crowded) => tokio::time::sleep(time.alone(100)).await,
+            Time::Real | Time::Crowded => tokio::time::sleep(self.scaled(100)).await,
         }
     }
 
@@ -178,7 +196,7 @@ impl World {
     pub async fn beat(&self) {
         match self.time {
             Time::Simulated => self.settle().await,
-            time @ (Time::Real | Time::Crowded) => tokio::time::sleep(time.alone(3)).await,
+            Time::Real | Time::Crowded => tokio::time::sleep(self.scaled(3)).await,
         }
     }
 
@@ -284,9 +302,9 @@ impl World {
         self.chaos.watch(watch).await.expect("a subscription")
     }
 
-    /// Whether the subscription rings soon.
-    pub async fn rings(&self, subscription: &Subscription) -> bool {
-        self.within(Duration::from_millis(500), subscription.notified()).await.is_some()
+    /// Whether the subscription is notified soon.
+    pub async fn is_notified(&self, subscription: &Subscription) -> bool {
+        self.within(self.soon(), subscription.notified()).await.is_some()
     }
 
     /// Takes a name from whoever holds it.
@@ -340,7 +358,7 @@ pub(super) fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&
         super::skip(name, &why);
         return;
     }
-    let time = harness.time();
+    let (time, unit) = (harness.time(), harness.unit());
     let executor = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .start_paused(time == Time::Simulated)
@@ -352,7 +370,7 @@ pub(super) fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&
         let (opened, further) = (Arc::clone(&store), harness);
         let connect = Box::new(move || further.connect(&opened));
         let chaos = Arc::new(Chaos::new(Arc::clone(&store)));
-        let world = World { chaos, connect, runtime, time, next: AtomicU64::new(1) };
+        let world = World { chaos, connect, runtime, time, unit, next: AtomicU64::new(1) };
         let capabilities = world.capabilities();
         if let Some(lasts) = capabilities.liveness.session() {
             tokio::spawn(keep_alive(store, lasts / 3));
@@ -361,7 +379,7 @@ pub(super) fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&
             println!("skipped {name}: the {} store has no {unmet:?}", capabilities.store);
             return;
         }
-        let limit = if time == Time::Simulated { Duration::from_secs(3_600) } else { time.alone(60_000) };
+        let limit = if time == Time::Simulated { Duration::from_secs(3_600) } else { world.scaled(60_000) };
         assert!(tokio::time::timeout(limit, case(&world)).await.is_ok(), "{name} did not end within {limit:?}");
         // The one question that ends every case. What ends by its lease is given the time for it.
         world.chaos.calm();

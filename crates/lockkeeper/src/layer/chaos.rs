@@ -50,7 +50,7 @@ struct Plan {
     always: Vec<(Faulty, Fault)>,
     /// How often every request yields before and after it is carried out.
     yields: usize,
-    /// Subscriptions do not ring.
+    /// Notifications are lost.
     muted: bool,
     carried_out: Vec<Faulty>,
 }

@@ -3,11 +3,13 @@
 #[cfg(any(feature = "conformance", feature = "testing"))]
 mod chaos;
 mod forward;
+mod metrics;
 mod observe;
 mod quorum;
 
 #[cfg(any(feature = "conformance", feature = "testing"))]
 pub use chaos::{Chaos, Fault, Faulty};
 pub use forward::Layer;
-pub use observe::{Metrics, Observe, describe_metrics};
+pub use metrics::Metrics;
+pub use observe::Observe;
 pub use quorum::Quorum;

@@ -134,13 +134,13 @@ pub(crate) struct Acquisition {
 }
 
 impl Acquisition {
-    pub(crate) fn new(patience: Patience, began: Instant, limit: Duration, queued: bool, settings: &Settings) -> Self {
+    pub(crate) fn new(patience: Patience, began: Instant, limit: Duration, queued: bool, trouble: Trouble) -> Self {
         Self {
             patience,
             deadline: patience.deadline(began),
             limit,
             queued,
-            trouble: patience.trouble(settings),
+            trouble,
             listening: Listening::No,
             in_flight: None,
             unknown_until: Instant::default(),
@@ -166,6 +166,11 @@ impl Acquisition {
         let nothing = self.in_flight.is_none() && self.unanswered == 0 && !self.placed;
         self.done |= nothing;
         nothing
+    }
+
+    /// Whether the store has a mark of this owner in its queue.
+    pub(crate) const fn is_placed(&self) -> bool {
+        self.placed
     }
 
     pub(crate) const fn is_done(&self) -> bool {

@@ -13,7 +13,7 @@ fn at(now: Instant) -> Moment {
 }
 
 fn machine(patience: Patience, queued: bool) -> Acquisition {
-    Acquisition::new(patience, NOW, LIMIT, queued, &Settings::default())
+    Acquisition::new(patience, NOW, LIMIT, queued, Trouble::new(patience.bearable(&Settings::default())))
 }
 
 fn answer(attempt: Attempt) -> Event {

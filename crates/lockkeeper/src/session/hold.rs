@@ -10,7 +10,7 @@ use tokio::sync::futures::Notified;
 
 use super::owner::Place;
 use super::registry::Slot;
-use super::{Core, Held, LocalQueue, Session};
+use super::{Core, Held, LocalQueue, Session, Undo};
 use crate::backend::{Claim, Event, LossReason, Release, Renew, Renewed, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -25,6 +25,8 @@ pub(crate) struct Hold {
     granted_at: Instant,
     /// Not valid from here on, in nanoseconds of the local clock. Moves only forward, by renewals counted from when they were sent.
     deadline: AtomicU64,
+    /// Where holds live in a session: when an explicit lease ends, in nanoseconds of the local clock. The store does not end it, the keeper does.
+    ends: AtomicU64,
     /// The lease, in nanoseconds: longer than the one granted after `extend`.
     lease: AtomicU64,
     state: AtomicU8,
@@ -41,6 +43,8 @@ pub(crate) struct Grounds {
     pub(crate) lease: Duration,
     /// How long the hold is safe, counted from `sent`: what the store answered.
     pub(crate) good_for: Duration,
+    /// The session of this client that it lives in; 0 where holds have leases.
+    pub(crate) session: u64,
     /// Renewed by the keeper; else it ends by itself and is only looked at.
     pub(crate) kept: bool,
     /// When the granting request was sent: the lease began no earlier.
@@ -50,6 +54,8 @@ pub(crate) struct Grounds {
     pub(crate) queue: Option<Arc<LocalQueue>>,
     /// Handed over by a release of this process.
     pub(crate) handed_over: bool,
+    /// Held until then at most, however often it is renewed.
+    pub(crate) until: Instant,
     /// The place with the [`Owner`](super::Owner) that may re-enter it.
     pub(crate) place: Option<Place>,
 }
@@ -60,6 +66,7 @@ const RELEASED: u8 = 1;
 const LOST_GONE: u8 = 2;
 const LOST_EXPIRED: u8 = 3;
 const LOST_CLOSED: u8 = 4;
+const LOST_MAX_HOLD: u8 = 5;
 
 /// An explicit lease is looked at for loss from this length on.
 const PROBED_FROM: Duration = Duration::from_secs(3);
@@ -68,10 +75,12 @@ impl Hold {
     /// Registers what was granted with the keeper.
     pub(crate) fn new(session: &Session, grounds: Grounds) -> Arc<Self> {
         let core = session.core();
-        // Where holds live as long as a session, the keeper ends explicit leases.
-        let good_for = if grounds.kept { grounds.good_for } else { grounds.good_for.min(grounds.lease) };
-        let deadline = deadline(grounds.sent, good_for);
-        let (third, watched) = (grounds.lease / 3, is_watched(grounds.kept, grounds.lease));
+        let in_session = core.capabilities.liveness.session().is_some();
+        let explicit = in_session && !grounds.kept;
+        let ends = if explicit { deadline(grounds.sent, grounds.lease) } else { Instant::NEVER };
+        let safe_until = deadline(grounds.sent, grounds.good_for).min(grounds.until);
+        let deadline = safe_until.min(ends);
+        let (third, watched) = (grounds.lease / 3, is_watched(core, grounds.kept, grounds.lease));
         let due = if watched { grounds.sent.plus(third).min(deadline) } else { deadline };
         // A tenth of the renewal period: at most ten rounds in one.
         let slack = if watched { third / 10 } else { Duration::ZERO };
@@ -87,7 +96,8 @@ impl Hold {
             slot,
             grounds,
             granted_at,
-            deadline: AtomicU64::new(deadline.as_nanos()),
+            deadline: AtomicU64::new(safe_until.as_nanos()),
+            ends: AtomicU64::new(ends.as_nanos()),
             lease: AtomicU64::new(nanos(lease)),
             state: AtomicU8::new(HELD),
             guards: AtomicUsize::new(1),
@@ -99,6 +109,10 @@ impl Hold {
         // Closed meanwhile: `close` has seen it in the registry, or we see here that it did not.
         if core.closed.load(Ordering::SeqCst) {
             hold.lose(LossReason::Closed);
+        }
+        // Told before it was registered.
+        if core.ended.includes(hold.grounds.owner, hold.grounds.session) {
+            hold.lose(LossReason::Gone);
         }
         hold
     }
@@ -112,12 +126,12 @@ impl Hold {
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        Instant::from_nanos(self.deadline.load(Ordering::Acquire))
+        Instant::from_nanos(self.deadline.load(Ordering::Acquire).min(self.ends.load(Ordering::Acquire)))
     }
 
     /// A renewal sent at `sent` was answered.
     pub(super) fn renewed(&self, sent: Instant, lease: Duration) {
-        self.deadline.fetch_max(deadline(sent, lease).as_nanos(), Ordering::AcqRel);
+        self.deadline.fetch_max(deadline(sent, lease).min(self.grounds.until).as_nanos(), Ordering::AcqRel);
     }
 
     /// The lease, as it was extended.
@@ -127,7 +141,7 @@ impl Hold {
 
     /// Whether the keeper asks the store about it.
     pub(super) fn is_watched(&self) -> bool {
-        is_watched(self.grounds.kept, self.lease())
+        is_watched(self.core(), self.grounds.kept, self.lease())
     }
 
     pub(super) fn is_held(&self) -> bool {
@@ -144,13 +158,25 @@ impl Hold {
             LossReason::Gone => LOST_GONE,
             LossReason::Expired => LOST_EXPIRED,
             LossReason::Closed => LOST_CLOSED,
+            LossReason::MaxHold => LOST_MAX_HOLD,
         };
         if self.state.compare_exchange(HELD, state, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             let Grounds { name, claim, owner, .. } = &self.grounds;
             self.core().notify(&Event::Lost { name, claim: *claim, owner: *owner, reason });
             self.told.notify_waiters();
             self.leave_queue();
+            // Where holds live in a session, nothing else ends it as long as the client lives.
+            if matches!(reason, LossReason::Expired | LossReason::MaxHold)
+                && self.core().capabilities.liveness.session().is_some()
+            {
+                self.core().undo(Undo::of(self));
+            }
         }
+    }
+
+    /// Ends the hold because its deadline has come.
+    pub(super) fn expire(&self, now: Instant) {
+        self.lose(if now >= self.grounds.until { LossReason::MaxHold } else { LossReason::Expired });
     }
 
     /// Resolves when the hold has ended.
@@ -163,6 +189,7 @@ impl Hold {
             LOST_GONE => Some(LossReason::Gone),
             LOST_EXPIRED => Some(LossReason::Expired),
             LOST_CLOSED => Some(LossReason::Closed),
+            LOST_MAX_HOLD => Some(LossReason::MaxHold),
             _ => None,
         }
     }
@@ -181,7 +208,7 @@ impl Hold {
 
     fn ended_by(&self, now: Instant) -> Option<LossReason> {
         if self.is_held() && now >= self.deadline() {
-            self.lose(LossReason::Expired);
+            self.expire(now);
         }
         self.lost_by()
     }
@@ -221,6 +248,7 @@ impl Hold {
                     return Err(self.lost_error(reason));
                 }
                 self.renewed(sent, good_for);
+                self.ends.fetch_max(deadline(sent, lease).as_nanos(), Ordering::AcqRel);
                 self.probe_from(sent, lease);
                 Ok(())
             }
@@ -248,7 +276,19 @@ impl Hold {
 
     pub(super) fn renewal(&self, lease: Option<Duration>) -> Renew {
         let Grounds { name, claim, owner, .. } = &self.grounds;
-        Renew { name: name.clone(), claim: *claim, owner: *owner, lease }
+        Renew { name: name.clone(), claim: *claim, owner: *owner, lease: lease.map(|lease| self.clipped(lease)) }
+    }
+
+    /// A lease that does not outlast the longest time that it may be held.
+    fn clipped(&self, lease: Duration) -> Duration {
+        let until = self.grounds.until;
+        if until == Instant::NEVER {
+            return lease;
+        }
+        let core = self.core();
+        let left = until.since(core.runtime.now());
+        // Longer by what is subtracted for the drift of clocks: it ends at its limit, not before.
+        lease.min(left + drift(left) * 2).max(core.capabilities.min_lease)
     }
 
     pub(super) fn release_request(&self) -> Release {
@@ -303,9 +343,11 @@ impl Hold {
     }
 }
 
-/// Whether the keeper asks the store about a hold.
-fn is_watched(kept: bool, lease: Duration) -> bool {
-    kept || lease >= PROBED_FROM
+/// Whether the keeper asks the store about a hold. It does not where the session is kept alive for all holds, and the store tells of a hold
+/// that was deleted.
+fn is_watched(core: &Core, kept: bool, lease: Duration) -> bool {
+    let told = core.capabilities.liveness.session().is_some() && core.capabilities.events;
+    !told && (kept || lease >= PROBED_FROM)
 }
 
 fn nanos(time: Duration) -> u64 {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Core, Hold, Undo, lock};
-use crate::backend::{Backend, ClientCard, Event, Liveness, LossReason, Renew, Renewed};
+use super::{Core, Hold, liveness, lock};
+use crate::backend::{Backend, ClientCard, Event, LossReason, Renew, Renewed};
 use crate::error::{Error, ErrorKind};
 use crate::runtime::{self, Instant};
 
@@ -19,6 +19,13 @@ const CARD_TTL: Duration = Duration::from_secs(90);
 /// Runs until the session ends and nothing is left to release.
 pub(super) async fn keep(core: Arc<Core>) {
     let connection = Arc::clone(&core.backend).keeper_connection();
+    tokio::select! {
+        () = rounds(&core, &connection) => {}
+        () = liveness::keep(&core, &connection) => {}
+    }
+}
+
+async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
     let mut announce_at = Instant::default();
     loop {
         let now = core.runtime.now();
@@ -30,7 +37,7 @@ pub(super) async fn keep(core: Arc<Core>) {
         // Only a client that holds something sends its card, and at once: so it is shown, and the connection is open before a renewal is due.
         if announce_at <= now && holds {
             announce_at = now.plus(CARD_TTL / 3);
-            let (core, connection, card) = (Arc::clone(&core), Arc::clone(&connection), card(&core));
+            let (core, connection, card) = (Arc::clone(core), Arc::clone(connection), card(core));
             runtime::spawn(async move {
                 if let Err(error) = core.call(core.settings.command_timeout, connection.announce(card, CARD_TTL)).await {
                     tracing::debug!(%error, "could not tell the store who we are");
@@ -38,12 +45,12 @@ pub(super) async fn keep(core: Arc<Core>) {
             });
         }
         if !due.is_empty() {
-            next = next.min(attend(&core, &connection, due, now));
+            next = next.min(attend(core, connection, due, now));
         }
-        next = next.min(core.queues.check(&core, now));
+        next = next.min(core.queues.check(core, now));
         let undos = std::mem::take(&mut *lock(&core.undos));
         for undo in undos {
-            let (core, connection) = (Arc::clone(&core), Arc::clone(&connection));
+            let (core, connection) = (Arc::clone(core), Arc::clone(connection));
             runtime::spawn(async move { core.carry_out(&*connection, undo).await });
         }
         if core.stopping.load(Ordering::SeqCst) && core.undoing.load(Ordering::SeqCst) == 0 {
@@ -65,11 +72,7 @@ fn attend(core: &Arc<Core>, connection: &Arc<dyn Backend>, due: Vec<Arc<Hold>>, 
         if !hold.is_held() {
             continue;
         } else if now >= deadline {
-            hold.lose(LossReason::Expired);
-            // The store does not end it by itself.
-            if core.capabilities.liveness != Liveness::Lease {
-                core.undo(Undo::of(&hold));
-            }
+            hold.expire(now);
         } else if hold.is_watched() {
             ask.push(hold);
         } else {
@@ -78,13 +81,18 @@ fn attend(core: &Arc<Core>, connection: &Arc<dyn Backend>, due: Vec<Arc<Hold>>, 
             next = next.min(deadline);
         }
     }
+    look(core, connection, ask);
+    next
+}
+
+/// Asks the store about these holds, in as few requests as possible.
+pub(super) fn look(core: &Arc<Core>, connection: &Arc<dyn Backend>, mut ask: Vec<Arc<Hold>>) {
     // Holds with short leases first, each batch bounded by its shortest.
     ask.sort_by_key(|hold| hold.lease());
     while !ask.is_empty() {
         let batch: Vec<_> = ask.drain(..ask.len().min(BATCH)).collect();
         runtime::spawn(renew(Arc::clone(core), Arc::clone(connection), batch));
     }
-    next
 }
 
 async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {

@@ -7,6 +7,8 @@ mod acquisition;
 mod held;
 mod hold;
 mod keeper;
+mod link;
+mod liveness;
 mod local_queue;
 mod loss;
 mod observer;
@@ -36,7 +38,7 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::{Backend, Claim, Kind, LossReason, Observer, Renew, Renewed, Reply};
+use crate::backend::{Backend, Claim, Event, Kind, LossReason, Observer, Renew, Renewed, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
@@ -59,6 +61,8 @@ impl Drop for Life {
         }
         self.0.wait_for_releases();
         self.0.stop();
+        let connected = self.0.link_ends();
+        self.0.notify(&Event::ClientEnded { connected });
     }
 }
 
@@ -84,10 +88,14 @@ impl Session {
         runtime: Runtime,
         observer: Arc<dyn Observer>,
     ) -> Result<Self> {
-        backend.capabilities().check_lease(settings.lease)?;
+        let capabilities = backend.capabilities();
+        // Where holds live in the client's session, that is their lease.
+        let settings = Settings { lease: capabilities.liveness.session().unwrap_or(settings.lease), ..settings };
+        capabilities.check_lease(settings.lease)?;
         settings.check()?;
         let core = Arc::new(Core::new(backend, settings, runtime, observer));
         core.runtime.background("lockkeeper-keeper", keeper::keep(Arc::clone(&core)))?;
+        core.notify(&Event::ClientStarted);
         Ok(Self(Arc::new(Life(core))))
     }
 
@@ -174,6 +182,9 @@ impl Session {
     pub(crate) async fn adopt(&self, name: Name, claim: Claim, owner: WireOwner) -> Result<Held> {
         self.check_open()?;
         let core = self.core();
+        if core.capabilities.liveness.session().is_some() {
+            return Err(core.capabilities.unsupported("hold that outlives the client that acquired it"));
+        }
         let lease = core.settings.lease;
         let sent = core.runtime.now();
         let request = Renew { name: name.clone(), claim, owner, lease: Some(lease) };
@@ -195,13 +206,17 @@ impl Session {
             token: None,
             lease,
             good_for,
+            session: 0,
             kept: true,
             sent,
             unsettled_until: Instant::default(),
             handed_over: false,
+            until: Instant::NEVER,
             place: None,
         };
         let held = Hold::new(self, grounds).enter();
+        let waited = core.runtime.now().since(sent);
+        core.notify(&Event::Acquired { name: held.full_name(), claim, owner, waited, handed_over: false });
         self.check_closed()?;
         Ok(held)
     }

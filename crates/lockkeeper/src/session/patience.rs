@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Settings, Trouble};
+use super::Settings;
 use crate::runtime::Instant;
 
 /// How long to wait.
@@ -43,12 +43,12 @@ impl Patience {
     }
 
     /// How long trouble with the store is borne, counted from the sending of the first request that failed.
-    pub(crate) fn trouble(self, settings: &Settings) -> Trouble {
-        Trouble::new(match self {
+    pub(crate) fn bearable(self, settings: &Settings) -> Duration {
+        match self {
             Self::Try => settings.command_timeout / 3 * 2,
             Self::For(wait) => wait,
             Self::Limited { wait, outage } => wait.min(outage),
             Self::Forever => settings.patience,
-        })
+        }
     }
 }

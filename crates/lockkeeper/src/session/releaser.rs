@@ -149,7 +149,9 @@ impl Core {
     /// The keeper's side: until it is released for certain, or has ended by itself.
     pub(super) async fn carry_out(&self, via: &dyn Backend, mut undo: Undo) {
         let began = self.runtime.now();
-        let mut trouble = Trouble::new(undo.lease + undo.settled_after.since(began));
+        // What lives in a session ends with that, whatever its lease.
+        let lasts = self.capabilities.liveness.session().map_or(undo.lease, |session| session.max(undo.lease));
+        let mut trouble = Trouble::new(lasts + undo.settled_after.since(began));
         let mut repeat = REPEAT;
         undo.release.settle |= !self.capabilities.refuses_late && undo.unanswered > 0;
         loop {

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::link::Link;
+use super::liveness::Ended;
 use super::queues::Queues;
 use super::registry::Registry;
 use super::{Settings, Undo, lock};
@@ -40,11 +42,12 @@ pub(crate) struct Core {
     /// Undos that are queued or under way.
     pub(super) undoing: AtomicUsize,
     pub(super) keeper_wake: Notify,
+    /// What the store said has ended.
+    pub(super) ended: Ended,
     /// Told whenever an undo ends, and when the keeper ends.
     pub(super) progress: Notify,
     pub(super) closed: AtomicBool,
-    /// Whether the store answered the last request that was answered or timed out.
-    pub(super) connected: AtomicBool,
+    pub(super) link: Link,
     pub(super) stopping: AtomicBool,
     /// The store's id, once asked for.
     pub(super) identity: tokio::sync::OnceCell<String>,
@@ -52,6 +55,7 @@ pub(crate) struct Core {
 
 impl Core {
     pub(super) fn new(backend: Arc<dyn Backend>, settings: Settings, runtime: Runtime, observer: Arc<dyn Observer>) -> Self {
+        let link = Link::new(&*backend);
         Self {
             id: runtime.client_id(),
             capabilities: backend.capabilities(),
@@ -68,9 +72,10 @@ impl Core {
             undos: Mutex::default(),
             undoing: AtomicUsize::new(0),
             keeper_wake: Notify::new(),
+            ended: Ended::default(),
             progress: Notify::new(),
             closed: AtomicBool::new(false),
-            connected: AtomicBool::new(true),
+            link,
             stopping: AtomicBool::new(false),
             identity: tokio::sync::OnceCell::new(),
         }
@@ -121,37 +126,23 @@ impl Core {
         limit: Duration,
         reply: impl Future<Output = Result<T>> + Unpin,
     ) -> impl Future<Output = Result<T>> + Unpin {
-        let (mut reply, store) = (runtime::within(limit, reply), self.capabilities.store);
+        let mut reply = runtime::within(limit, reply);
         std::future::poll_fn(move |cx| {
             Pin::new(&mut reply).poll(cx).map(|answer| {
-                let answer = answer.unwrap_or_else(|| {
-                    let message = format!("the {store} store did not answer within {limit:?}");
-                    Err(Error::new(ErrorKind::Indeterminate, message))
-                });
-                self.note_answer(answer.as_ref().err());
+                let silent_for = if answer.is_none() { limit } else { Duration::ZERO };
+                let answer = answer.unwrap_or_else(|| Err(self.no_answer(limit)));
+                self.note_answer(answer.as_ref().err(), silent_for);
                 answer
             })
         })
     }
 
-    /// Whether the store answered the last request.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.connected.load(Ordering::Relaxed)
-    }
-
-    /// Remembers whether the store answers. Stores log an outage themselves, with the address of the server.
-    fn note_answer(&self, error: Option<&Error>) {
-        let trouble = error.filter(|error| error.is_trouble());
-        if trouble.is_none() == self.is_connected()
-            || self.connected.swap(trouble.is_none(), Ordering::Relaxed) == trouble.is_none()
-        {
-            return;
-        }
-        let store = self.capabilities.store;
-        match trouble {
-            Some(error) => tracing::debug!(store, %error, "the store does not answer"),
-            None => tracing::debug!(store, "the store answers again"),
-        }
+    fn no_answer(&self, limit: Duration) -> Error {
+        // A test that pauses tokio's clock ends every time limit at once.
+        let paused = self.runtime.has_own_threads() && runtime::is_clock_paused();
+        let why = if paused { "; tokio's clock is paused, use lockkeeper::testing" } else { "" };
+        let message = format!("the {} store did not answer within {limit:?}{why}", self.capabilities.store);
+        Error::new(ErrorKind::Indeterminate, message)
     }
 
     /// Blocks for a moment while releases are pending that the end of the process would cut off.

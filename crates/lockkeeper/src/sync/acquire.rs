@@ -4,8 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::sleep::sleep;
 use super::target::Target;
-use crate::backend::{Acquire, Attempt, Claim, Event, Grant, Kind, Release, Subscription, Watch};
+use crate::backend::{Acquire, Attempt, Claim, Event, GaveUp, Grant, Kind, Release, Subscription, Watch};
 use crate::error::Result;
 use crate::owner::WireOwner;
 use crate::runtime::{self, Instant};
@@ -18,6 +19,7 @@ pub(super) fn acquire(
     claim: Claim,
     patience: Patience,
     lease: Option<Duration>,
+    max_hold: Option<Duration>,
 ) -> impl Future<Output = Result<Option<Held>>> + Send {
     async move {
         let session = &target.session;
@@ -38,19 +40,33 @@ pub(super) fn acquire(
                 }
             }
         };
+        if let Err(error) = session.core().check_outage(patience) {
+            let why = GaveUp::Failed(error.kind());
+            session.core().notify(&Event::GaveUp { name, claim, waited: Duration::ZERO, why });
+            return Err(error);
+        }
         let mut driver = Driver::new(target, claim, patience, lease, beside, began)?;
         driver.ticket = ticket;
+        if let Some(most) = max_hold {
+            driver.hold_at_most(most)?;
+        }
         // Where nobody is in the way the first answer is the last: no queue entry, no timer, no second box.
         let next = match driver.start() {
-            Command::Ask { sent, limit } => driver.ask(sent, limit).await?,
-            command => Next::Go(command),
+            Command::Ask { sent, limit } => driver.ask(sent, limit).await,
+            command => Ok(Next::Go(command)),
         };
-        match next {
-            Next::Held(held) => Ok(Some(held)),
-            Next::Go(Command::GiveUp) => Ok(None),
-            Next::Go(Command::Fail(error)) => Err(error),
-            Next::Go(command) => Box::pin(driver.go_on(command)).await,
-        }
+        let acquired = match next {
+            Ok(Next::Held(held)) => Ok(Some(held)),
+            Ok(Next::Go(Command::GiveUp)) => Ok(None),
+            Ok(Next::Go(Command::Fail(error))) | Err(error) => Err(error),
+            Ok(Next::Go(command)) => Box::pin(driver.go_on(command)).await,
+        };
+        driver.gave_up = match &acquired {
+            Ok(_) if patience == Patience::Try => GaveUp::Busy,
+            Ok(_) => GaveUp::TimedOut,
+            Err(error) => GaveUp::Failed(error.kind()),
+        };
+        acquired
     }
 }
 
@@ -75,6 +91,11 @@ pub(super) struct Driver<'a> {
     kept: bool,
     /// A request is out: `close` waits for it.
     asking: bool,
+    /// It is counted among those that wait.
+    waits: bool,
+    /// How it ended, if not with a hold.
+    pub(super) gave_up: GaveUp,
+    max_hold: Option<Duration>,
     began: Instant,
     turn: Option<Turn>,
     subscription: Option<Arc<Subscription>>,
@@ -114,9 +135,30 @@ impl<'a> Driver<'a> {
             any_size: target.is_size_checked(),
         };
         let limit = core.settings.limit(request.lease);
-        let machine = Acquisition::new(patience, began, limit, target.queue.is_some(), &core.settings);
+        let machine = Acquisition::new(patience, began, limit, target.queue.is_some(), core.trouble(patience));
         let kept = lease.is_none();
-        Ok(Self { target, request, machine, ticket: None, kept, asking: false, began, turn: None, subscription: None })
+        Ok(Self {
+            target,
+            request,
+            machine,
+            ticket: None,
+            kept,
+            asking: false,
+            waits: false,
+            gave_up: GaveUp::Cancelled,
+            max_hold: None,
+            began,
+            turn: None,
+            subscription: None,
+        })
+    }
+
+    /// The hold ends after `most`, however often it is renewed.
+    fn hold_at_most(&mut self, most: Duration) -> Result<()> {
+        // A longer lease would keep others out for nothing.
+        self.request.lease = self.request.lease.min(most);
+        self.max_hold = Some(most);
+        self.target.session.core().capabilities.check_lease(self.request.lease)
     }
 
     pub(super) fn start(&mut self) -> Command {
@@ -139,6 +181,8 @@ impl<'a> Driver<'a> {
 
     async fn go_on(&mut self, mut command: Command) -> Result<Option<Held>> {
         let session = &self.target.session;
+        self.waits = true;
+        session.core().notify(&Event::WaitBegan { claim: self.request.claim });
         loop {
             command = match command {
                 Command::Look => self.look()?,
@@ -157,7 +201,8 @@ impl<'a> Driver<'a> {
                     self.step(Step::Subscribed(matches!(subscribed, Some(Ok(())))))
                 }
                 Command::Sleep { until, listen } => {
-                    self.sleep(until, listen).await;
+                    let subscription = self.subscription.as_deref().filter(|_| listen);
+                    sleep(&session.core().runtime, until, subscription, self.turn.as_ref()).await;
                     session.check_open()?;
                     self.step(Step::Woken)
                 }
@@ -197,7 +242,8 @@ impl<'a> Driver<'a> {
     pub(super) async fn ask(&mut self, sent: Instant, limit: Duration) -> Result<Next> {
         let core = self.target.session.core();
         self.request.not_after = sent.plus(limit);
-        if let Some(turn) = &self.turn {
+        // A waiter with a place in the store's queue asks for itself alone: nobody waits for its answer.
+        if let Some(turn) = self.turn.as_ref().filter(|_| !self.machine.is_placed()) {
             turn.asks(&self.request, self.request.not_after);
         }
         self.asking_begins();
@@ -231,6 +277,13 @@ impl<'a> Driver<'a> {
                 Next::Go(command)
             }
         })
+    }
+
+    /// It is not counted among those that wait any more.
+    fn wait_ends(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.target.session.core().notify(&Event::WaitEnded { claim: self.request.claim });
+        }
     }
 
     /// A request goes out.
@@ -280,37 +333,9 @@ impl<'a> Driver<'a> {
         Ok(())
     }
 
-    async fn sleep(&self, until: Instant, listen: bool) {
-        let notified = async {
-            match &self.subscription {
-                Some(subscription) if listen => subscription.notified().await,
-                _ => std::future::pending().await,
-            }
-        };
-        let told = async {
-            match &self.turn {
-                Some(turn) => turn.changed().await,
-                None => std::future::pending().await,
-            }
-        };
-        // Most waiters of one process wait for each other, and need no timer.
-        let runtime = &self.target.session.core().runtime;
-        let timer = (until < Instant::NEVER).then(|| Box::pin(runtime.sleep_until(until)));
-        let late = async {
-            match timer {
-                Some(timer) => timer.await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = notified => {}
-            () = told => {}
-            () = late => {}
-        }
-    }
-
     /// The answer to a request sent at `sent` is yes: from here on the hold looks after itself.
     pub(super) fn granted(&mut self, grant: Grant, sent: Instant, handed_over: bool, now: Instant) -> Result<Held> {
+        self.wait_ends();
         let core = self.target.session.core();
         let on_its_way = self.turn.as_ref().and_then(Turn::close).unwrap_or_default();
         let Acquire { name, claim, owner, lease, .. } = &self.request;
@@ -320,14 +345,16 @@ impl<'a> Driver<'a> {
                 name: name.clone(),
                 claim: *claim,
                 owner: *owner,
-                token: grant.token,
+                token: grant.token.filter(|_| core.capabilities.fencing),
                 lease: *lease,
                 good_for: grant.good_for,
+                session: grant.session,
                 kept: self.kept,
                 sent,
                 unsettled_until: self.machine.unknown_until().max(on_its_way),
                 queue: self.target.queue.clone(),
                 handed_over,
+                until: self.max_hold.map_or(Instant::NEVER, |most| sent.plus(most)),
                 place: self.ticket.as_ref().map(Ticket::place),
             },
         );
@@ -345,6 +372,7 @@ impl<'a> Driver<'a> {
 
 impl Drop for Driver<'_> {
     fn drop(&mut self) {
+        self.wait_ends();
         if !self.machine.is_done() {
             let core = self.target.session.core();
             let now = core.runtime.now();
@@ -356,7 +384,8 @@ impl Drop for Driver<'_> {
                 }
             }
             let Acquire { name, claim, .. } = &self.request;
-            core.notify(&Event::GaveUp { name, claim: *claim, waited: now.since(self.began) });
+            let waited = now.since(self.began);
+            core.notify(&Event::GaveUp { name, claim: *claim, waited, why: self.gave_up });
             let left = self.machine.leave(handed);
             self.undo(left);
         }

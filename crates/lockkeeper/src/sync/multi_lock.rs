@@ -70,13 +70,13 @@ impl MultiLock {
     }
 
     /// Takes all of them, waiting until they are free together.
-    pub fn lock(&self) -> TakingAll {
-        TakingAll { locks: self.clone(), limits: Limits::default(), lease: None }
+    pub fn lock(&self) -> AcquiringAll {
+        AcquiringAll { locks: self.clone(), limits: Limits::default(), lease: None }
     }
 
     /// Takes all of them if they are free now.
-    pub fn try_lock(&self) -> TryTakingAll {
-        TryTakingAll(self.lock())
+    pub fn try_lock(&self) -> TryAcquiringAll {
+        TryAcquiringAll(self.lock())
     }
 
     async fn take(&self, patience: Patience, lease: Option<Duration>) -> Result<Option<MultiLockGuard>> {
@@ -98,7 +98,7 @@ impl MultiLock {
             let mut held: Vec<Option<Held>> = parts.iter().map(|_| None).collect();
             if let Some(first) = busy {
                 let Part { target, claim, .. } = &parts[first];
-                match acquire(target, *claim, left(runtime.now()), lease).await? {
+                match acquire(target, *claim, left(runtime.now()), lease, None).await? {
                     Some(hold) => held[first] = Some(hold),
                     None => return Ok(None),
                 }
@@ -188,7 +188,7 @@ async fn try_rest(
                 }
             } else {
                 for index in wanted {
-                    held[index] = acquire(&parts[index].target, parts[index].claim, Patience::Try, lease).await?;
+                    held[index] = acquire(&parts[index].target, parts[index].claim, Patience::Try, lease, None).await?;
                     if held[index].is_none() {
                         return Ok(Some(index));
                     }
@@ -210,13 +210,13 @@ async fn try_rest(
 ///
 /// Safe at every point: what a dropped call may have acquired is released in the background.
 #[must_use = "it does nothing unless awaited"]
-pub struct TakingAll {
+pub struct AcquiringAll {
     locks: MultiLock,
     limits: Limits,
     lease: Option<Duration>,
 }
 
-impl TakingAll {
+impl AcquiringAll {
     /// Waits at most this long for all of them together, trouble with the stores included.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.limits.timeout = Some(limit);
@@ -236,7 +236,7 @@ impl TakingAll {
     }
 }
 
-impl IntoFuture for TakingAll {
+impl IntoFuture for AcquiringAll {
     type Output = Result<MultiLockGuard>;
     type IntoFuture = BoxFuture<'static, Result<MultiLockGuard>>;
 
@@ -258,22 +258,22 @@ impl IntoFuture for TakingAll {
 ///
 /// # Errors
 ///
-/// As [`TakingAll`], but never `Timeout`.
+/// As [`AcquiringAll`], but never `Timeout`.
 ///
 /// # Cancel safety
 ///
-/// As [`TakingAll`].
+/// As [`AcquiringAll`].
 #[must_use = "it does nothing unless awaited"]
-pub struct TryTakingAll(TakingAll);
+pub struct TryAcquiringAll(AcquiringAll);
 
-impl TryTakingAll {
+impl TryAcquiringAll {
     /// Each hold ends by itself after this long, unless [extended](MultiLockGuard::extend).
     pub fn lease(self, lease: Duration) -> Self {
         Self(self.0.lease(lease))
     }
 }
 
-impl IntoFuture for TryTakingAll {
+impl IntoFuture for TryAcquiringAll {
     type Output = Result<Option<MultiLockGuard>>;
     type IntoFuture = BoxFuture<'static, Result<Option<MultiLockGuard>>>;
 
@@ -288,14 +288,14 @@ impl fmt::Debug for MultiLock {
     }
 }
 
-impl fmt::Debug for TakingAll {
+impl fmt::Debug for AcquiringAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { locks, limits, lease } = self;
-        f.debug_struct("TakingAll").field("locks", locks).field("limits", limits).field("lease", lease).finish()
+        f.debug_struct("AcquiringAll").field("locks", locks).field("limits", limits).field("lease", lease).finish()
     }
 }
 
-impl fmt::Debug for TryTakingAll {
+impl fmt::Debug for TryAcquiringAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }

@@ -62,17 +62,18 @@ pub struct Acquiring<G> {
     claim: Result<Claim, Error>,
     limits: Limits,
     lease: Option<Duration>,
+    max_hold: Option<Duration>,
     guard: PhantomData<fn() -> G>,
 }
 
 impl<G: Guard> Acquiring<G> {
     pub(super) fn new(target: &Target, claim: Result<Claim>) -> Self {
-        Self { target: target.clone(), claim, limits: Limits::default(), lease: None, guard: PhantomData }
+        Self { target: target.clone(), claim, limits: Limits::default(), lease: None, max_hold: None, guard: PhantomData }
     }
 
     /// What it would acquire; an error for a call that has limits of its own.
     pub(super) fn part(&self) -> Result<(Target, Claim)> {
-        if self.limits != Limits::default() || self.lease.is_some() {
+        if self.limits != Limits::default() || self.lease.is_some() || self.max_hold.is_some() {
             let message = "limits are given to the call that acquires all of them, not to the parts";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
@@ -89,6 +90,10 @@ impl<G: Guard> Acquiring<G> {
     /// Bears trouble with the store for at most this long: without an answer it fails with `Unavailable` or `Indeterminate`, however
     /// long it may wait for others. Without this, trouble may last as long as [`timeout`](Self::timeout), or else as long as the
     /// client's [`patience`](crate::Builder::patience).
+    ///
+    /// The time counts from the begin of the outage as far as this client knows it. If the store has not answered other calls for so long
+    /// already, this call fails at once; about four calls in a second still ask, so that the return of the store is noticed. In a Redis cluster,
+    /// where some servers may be down and others not, each call asks.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -108,6 +113,22 @@ impl<G: Guard> Acquiring<G> {
         self.lease = Some(lease);
         self
     }
+
+    /// Ends after this long even though it is renewed: then the hold is lost ([`MaxHold`](crate::LossReason::MaxHold)), the guard says so, and others
+    /// can acquire it. For work that may hang.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// use std::time::Duration;
+    /// # let client = lockkeeper::Client::connect("memory:").await?;
+    /// let guard = client.mutex("report").lock().max_hold(Duration::from_secs(3600)).await?;
+    /// guard.run(async { /* dropped after an hour at the latest */ }).await?;
+    /// # guard.release().await }
+    /// ```
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.max_hold = Some(limit);
+        self
+    }
 }
 
 impl<G: Guard> IntoFuture for Acquiring<G> {
@@ -115,10 +136,10 @@ impl<G: Guard> IntoFuture for Acquiring<G> {
     type IntoFuture = BoxFuture<'static, Result<G>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { target, claim, limits, lease, .. } = self;
+        let Self { target, claim, limits, lease, max_hold, .. } = self;
         match claim {
             Ok(claim) => Box::pin(async move {
-                acquire(&target, claim, limits.patience(), lease).await?.map(G::new).ok_or_else(|| target.timeout())
+                acquire(&target, claim, limits.patience(), lease, max_hold).await?.map(G::new).ok_or_else(|| target.timeout())
             }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
@@ -148,6 +169,11 @@ impl<G: Guard> TryAcquiring<G> {
     pub fn lease(self, lease: Duration) -> Self {
         Self(self.0.lease(lease))
     }
+
+    /// Ends after this long even though it is renewed: see [`Acquiring::max_hold`].
+    pub fn max_hold(self, limit: Duration) -> Self {
+        Self(self.0.max_hold(limit))
+    }
 }
 
 impl<G: Guard> IntoFuture for TryAcquiring<G> {
@@ -155,9 +181,9 @@ impl<G: Guard> IntoFuture for TryAcquiring<G> {
     type IntoFuture = BoxFuture<'static, Result<Option<G>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Acquiring { target, claim, lease, .. } = self.0;
+        let Acquiring { target, claim, lease, max_hold, .. } = self.0;
         match claim {
-            Ok(claim) => Box::pin(async move { Ok(acquire(&target, claim, Patience::Try, lease).await?.map(G::new)) }),
+            Ok(claim) => Box::pin(async move { Ok(acquire(&target, claim, Patience::Try, lease, max_hold).await?.map(G::new)) }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
@@ -170,6 +196,7 @@ impl<G> fmt::Debug for Acquiring<G> {
             .field("claim", &self.claim)
             .field("limits", &self.limits)
             .field("lease", &self.lease)
+            .field("max_hold", &self.max_hold)
             .finish()
     }
 }

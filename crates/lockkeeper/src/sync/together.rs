@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::acquire::Driver;
 use super::target::Target;
-use crate::backend::{Attempt, AttemptAll, Busy, Claim};
+use crate::backend::{Attempt, AttemptAll, Busy, Claim, GaveUp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Instant;
 use crate::session::{Command, Held, Moment, Patience, Step, late};
@@ -26,12 +26,13 @@ pub(super) async fn acquire_together(
     if gives_way && let Some(index) = parts.iter().position(backs_off) {
         return Ok(Err(index));
     }
+    core.check_outage(patience)?;
     let drivers = parts.iter().map(|(target, claim)| Driver::new(target, *claim, Patience::Try, lease, None, began));
     let mut drivers = drivers.collect::<Result<Vec<_>>>()?;
     let lease = drivers.iter().map(|driver| driver.request.lease).min().unwrap_or_default();
     let limit = core.settings.limit(lease);
     let limit = if patience == Patience::Try { limit / 3 } else { limit };
-    let (mut trouble, deadline) = (patience.trouble(&core.settings), patience.deadline(began));
+    let (mut trouble, deadline) = (core.trouble(patience), patience.deadline(began));
     loop {
         session.check_open()?;
         let sent = core.runtime.now();
@@ -84,6 +85,7 @@ pub(super) async fn acquire_together(
         };
         for driver in &mut drivers {
             driver.machine.step(Step::Answered { answer: Err(error.clone()), sent }, moment);
+            driver.gave_up = GaveUp::Failed(error.kind());
             driver.asking_ends();
         }
         let give_up = if patience == Patience::Try { Instant::NEVER } else { deadline };

@@ -47,7 +47,8 @@ pub(super) fn wait<L: Look>(
     async move {
         let core = session.core();
         let deadline = patience.deadline(began);
-        let mut trouble = patience.trouble(&core.settings);
+        core.check_outage(patience)?;
+        let mut trouble = core.trouble(patience);
         let mut subscription: Option<Arc<Subscription>> = None;
         loop {
             session.check_open()?;

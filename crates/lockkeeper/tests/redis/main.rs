@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 mod blocking;
+mod cancelled;
 mod clock;
 mod clocks;
 mod connections;
@@ -26,6 +27,7 @@ mod repair;
 mod scale;
 mod site;
 mod standing;
+mod storm;
 mod subscriptions;
 mod together;
 mod wire;

@@ -22,8 +22,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, Kind, Listing, Liveness, Page,
-    Release, Released, Renew, Renewed, Reply, Snapshot, Standing, Subscription, Voter, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, KeptAlive, Kind, Listing,
+    Liveness, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Standing, StoreEvents, Subscription, Voter, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -207,6 +207,15 @@ impl Backend for Quorum {
 
     fn identity(&self) -> Reply<'_, String> {
         Box::pin(self.smallest_identity())
+    }
+
+    /// Votes have leases.
+    fn keep_alive(&self) -> Reply<'_, KeptAlive> {
+        Box::pin(std::future::ready(Err(self.shared.capabilities.unsupported("session"))))
+    }
+
+    fn events(&self) -> StoreEvents {
+        StoreEvents::none()
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {

@@ -105,7 +105,7 @@ impl Sharing {
 
     fn length(&self, round_trip: Duration) -> Duration {
         let round_trips = (round_trip * ROUND_TRIPS).min(LONGEST);
-        if self.unused < UNUSED || self.unused % FULL_AGAIN == 0 {
+        if self.unused < UNUSED || self.unused.is_multiple_of(FULL_AGAIN) {
             return BACK_OFF.max(round_trips);
         }
         let shortened = BACK_OFF / 2_u32.saturating_pow((self.unused - UNUSED).min(8));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::backend::{
     Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, Kind, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Released, Renew, Renewed, Reply, Snapshot, StoreEvents, Subscription, Watch,
 };
 use crate::error::Result;
 use crate::name::Name;
@@ -88,6 +88,7 @@ impl Backend for MemoryStore {
             .with_any_name(true)
             .with_push(true)
             .with_refuses_late()
+            .with_events()
             .with_leases(Duration::from_millis(10), Duration::from_secs(365 * 24 * 3600))
     }
 
@@ -117,6 +118,12 @@ impl Backend for MemoryStore {
             let now = self.runtime.now();
             Ok(requests.iter().map(|request| state.renew(request, now)).collect())
         })
+    }
+
+    fn events(&self) -> StoreEvents {
+        let (sender, events) = StoreEvents::channel();
+        self.state().events.push(sender);
+        events
     }
 
     fn count(&self, request: Count) -> Reply<'_, CountOutcome> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Claim, ClientCard, Count, CountOutcome, Decision, Forced, Listing, Page, Release, Released,
-    Renew, Renewed, Snapshot, Standing, Vote, VoteRequest,
+    Acquire, Attempt, AttemptAll, Claim, ClientCard, Count, CountOutcome, Decision, EventSender, Forced, Listing, Page, Release,
+    Released, Renew, Renewed, Snapshot, Standing, StoreEvent, Vote, VoteRequest,
 };
 use crate::error::Result;
 use crate::model::{Quarantine, Record, RequestRef};
@@ -27,6 +27,8 @@ pub(super) struct State {
     origin: (u64, Instant),
     pub(super) listeners: Arc<Listeners>,
     muted: bool,
+    /// Who is told of holds that were deleted.
+    pub(super) events: Vec<EventSender>,
     /// Which run this is, and which one it knows of.
     run: u64,
     quarantine: Option<Quarantine>,
@@ -109,6 +111,9 @@ impl State {
 
     pub(super) fn force_release(&mut self, name: &Name, at: Instant) -> Result<Forced> {
         let from = self.engine(at).force_release(name)?;
+        for owner in from.iter().filter_map(|holder| holder.owner.parse().ok()) {
+            self.events.retain(|events| events.send(StoreEvent::HoldDeleted { name: name.clone(), owner }));
+        }
         Ok(Forced { from: add_cards(from, |client| Ok(self.cards.card(client, at)))? })
     }
 

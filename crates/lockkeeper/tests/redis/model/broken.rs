@@ -131,7 +131,7 @@ impl Layer for Broken {
         Box::pin(async move {
             if self.is(How::DoesNotForce) {
                 let from = self.store.inspect(name).await?.map_or_else(Vec::new, |seen| seen.holders);
-                return Ok(Forced { from });
+                return Ok(Forced::new(from));
             }
             self.store.force_release(name).await
         })

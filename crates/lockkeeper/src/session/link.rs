@@ -1,0 +1,151 @@
+//! Whether the store answers, and since when it does not: for readiness probes and metrics, and so that calls fail at once in an outage that has
+//! lasted longer than they bear.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use super::{Core, Patience, Trouble, lock};
+use crate::backend::{Backend, Event};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::runtime::Instant;
+
+/// In an outage one call in this time asks the store although the outage has lasted longer than the call bears; the others fail at once.
+const PROBE: Duration = Duration::from_millis(250);
+
+/// An outage is believed for this long after the last failed request. A client that was idle does not know whether the store is back.
+const BELIEVED: Duration = Duration::from_secs(10);
+
+const CONNECTED: u8 = 0;
+const DISCONNECTED: u8 = 1;
+/// The last client of the session is gone.
+const ENDED: u8 = 2;
+
+/// What is known of the way to the store.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// Changed only while `outage` is locked.
+    state: AtomicU8,
+    outage: Mutex<Option<Outage>>,
+    /// Names may be served by different servers, of which some may be down: an outage of one says nothing of the others.
+    is_spread: bool,
+}
+
+#[derive(Debug)]
+struct Outage {
+    /// When the first request that failed was sent, or failed at once.
+    began: Instant,
+    /// When the last request failed, and why.
+    last: Instant,
+    error: Error,
+    /// When the next call may ask although the outage has lasted too long for it.
+    probe_at: Instant,
+}
+
+impl Link {
+    pub(super) fn new(backend: &dyn Backend) -> Self {
+        // Two names of different slots, where a store has slots.
+        let names = ["a", "b"].map(Name::new);
+        let is_spread = matches!(&names, [Ok(a), Ok(b)] if backend.atomic_groups(&[a, b]).len() > 1);
+        Self { state: AtomicU8::new(CONNECTED), outage: Mutex::default(), is_spread }
+    }
+
+    fn change(&self, from: u8, to: u8) -> bool {
+        self.state.compare_exchange(from, to, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Core {
+    /// Whether the store answered the last request.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.link.state.load(Ordering::Relaxed) == CONNECTED
+    }
+
+    /// Remembers whether the store answers. Stores log an outage themselves, with the address of the server.
+    ///
+    /// A request without an answer was sent `silent_for` ago.
+    pub(super) fn note_answer(&self, error: Option<&Error>, silent_for: Duration) {
+        if let Some(error) = error {
+            self.notify(&Event::RequestFailed { error });
+        }
+        let store = self.capabilities.store;
+        match error.filter(|error| error.is_trouble()) {
+            None if self.link.state.load(Ordering::Relaxed) != DISCONNECTED => {}
+            None => {
+                let mut outage = lock(&self.link.outage);
+                *outage = None;
+                let changed = self.link.change(DISCONNECTED, CONNECTED);
+                drop(outage);
+                if changed {
+                    tracing::debug!(store, "the store answers again");
+                    self.notify(&Event::Reconnected);
+                }
+            }
+            Some(error) => {
+                if self.link_failed(error, silent_for) {
+                    tracing::debug!(store, %error, "the store does not answer");
+                    self.notify(&Event::Disconnected);
+                }
+            }
+        }
+    }
+
+    /// Remembers a failed request; whether it is the first one.
+    fn link_failed(&self, error: &Error, silent_for: Duration) -> bool {
+        let now = self.runtime.now();
+        let began = Instant::from_nanos(now.as_nanos().saturating_sub(silent_for.as_nanos() as u64));
+        let mut outage = lock(&self.link.outage);
+        match outage.as_mut().filter(|outage| now.since(outage.last) < BELIEVED) {
+            Some(outage) => (outage.last, outage.error) = (now, error.clone()),
+            None => *outage = Some(Outage { began, last: now, error: error.clone(), probe_at: now }),
+        }
+        self.link.change(CONNECTED, DISCONNECTED)
+    }
+
+    /// The last client is gone. Tells whether it was connected; it is not counted from here on.
+    pub(super) fn link_ends(&self) -> bool {
+        let _outage = lock(&self.link.outage);
+        self.link.state.swap(ENDED, Ordering::Relaxed) == CONNECTED
+    }
+
+    /// Refuses a call at once if the store has not answered for longer than the call bears trouble.
+    ///
+    /// Now and then it lets one pass, which finds out whether the store is back. The others need not wait for what that one is waiting for.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] with the last failure as its source.
+    pub(crate) fn check_outage(&self, patience: Patience) -> Result<()> {
+        if self.is_connected() || self.link.is_spread {
+            return Ok(());
+        }
+        let now = self.runtime.now();
+        let mut outage = lock(&self.link.outage);
+        let Some(outage) = outage.as_mut().filter(|outage| now.since(outage.last) < BELIEVED) else { return Ok(()) };
+        let lasted = now.since(outage.began);
+        if lasted < patience.bearable(&self.settings) {
+            return Ok(());
+        }
+        if now >= outage.probe_at {
+            outage.probe_at = now.plus(PROBE);
+            return Ok(());
+        }
+        let (store, error) = (self.capabilities.store, outage.error.clone());
+        let message = format!("the {store} store has not answered for {lasted:.1?}, so it was not asked again: {error}");
+        Err(Error::new(ErrorKind::Unavailable, message).with_source(error))
+    }
+
+    /// The trouble that a call may bear. It counts from the begin of an outage that is known already.
+    pub(crate) fn trouble(&self, patience: Patience) -> Trouble {
+        let mut trouble = Trouble::new(patience.bearable(&self.settings));
+        if !self.is_connected() && !self.link.is_spread {
+            let now = self.runtime.now();
+            let outage = lock(&self.link.outage);
+            if let Some(outage) = outage.as_ref().filter(|outage| now.since(outage.last) < BELIEVED) {
+                trouble.began(outage.began);
+            }
+        }
+        trouble
+    }
+}

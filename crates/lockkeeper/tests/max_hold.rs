@@ -1,0 +1,62 @@
+//! A hold that is renewed, but not for ever.
+
+use std::time::Duration;
+
+use lockkeeper::runtime::Runtime;
+use lockkeeper::{Client, ErrorKind, LossReason};
+use tokio::time::Instant;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn client(lease: Duration) -> Client {
+    Client::builder().lease(lease).runtime(Runtime::simulated()).connect("memory:").await.unwrap()
+}
+
+/// With a limit that is longer than the lease, about as long, and shorter.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_renewed_until_its_limit_and_then_lost_and_free() {
+    for limit in [100 * SECOND, 10 * SECOND, 11 * SECOND, 2 * SECOND] {
+        let client = client(10 * SECOND).await;
+        let began = Instant::now();
+        let guard = client.mutex("m").lock().max_hold(limit).await.unwrap();
+        let waiter = client.mutex("m").lock().timeout(200 * SECOND);
+        tokio::time::sleep(limit - SECOND).await;
+        assert!(guard.is_valid() && guard.remaining() <= SECOND, "{limit:?}: {:?}", guard.remaining());
+        assert_eq!(guard.lost().await, LossReason::MaxHold, "{limit:?}");
+        assert!(began.elapsed() >= limit && began.elapsed() < limit + SECOND / 10, "{limit:?}: {:?}", began.elapsed());
+        assert!(!guard.is_valid());
+        let next = waiter.await.expect("free");
+        assert!(began.elapsed() < limit + SECOND, "{limit:?}: the store keeps it for {:?}", began.elapsed());
+        let error = guard.release().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Lost && error.to_string().contains("max_hold"), "{error}");
+        assert!(next.is_valid(), "the release of a lost hold frees nobody");
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_under_the_lock_is_dropped_at_the_limit_and_an_extension_does_not_help() {
+    let client = client(10 * SECOND).await;
+    let guard = client.mutex("m").try_lock().max_hold(20 * SECOND).await.unwrap().unwrap();
+    tokio::time::sleep(15 * SECOND).await;
+    guard.extend(60 * SECOND).await.unwrap();
+    assert!(guard.remaining() <= 5 * SECOND, "{:?}", guard.remaining());
+    let began = Instant::now();
+    let error = guard.run(std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Lost);
+    assert!(began.elapsed() < 6 * SECOND, "{:?}", began.elapsed());
+    tokio::time::sleep(SECOND / 2).await;
+    assert!(client.mutex("m").try_lock().await.unwrap().is_some(), "the store freed it too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hold_that_is_released_in_time_knows_nothing_of_its_limit() {
+    let client = client(10 * SECOND).await;
+    for _ in 0..3 {
+        let guard = client.mutex("m").lock().max_hold(30 * SECOND).await.unwrap();
+        tokio::time::sleep(29 * SECOND).await;
+        guard.release().await.unwrap();
+    }
+    let error = client.mutex("m").lock().max_hold(Duration::ZERO).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument, "{error}");
+}

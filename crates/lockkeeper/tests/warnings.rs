@@ -1,0 +1,67 @@
+//! What is logged, with the level that was promised.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex};
+
+use lockkeeper::Client;
+use lockkeeper::runtime::Runtime;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Remembers what was logged at `INFO` or above.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<(Level, String)>>>);
+
+impl Subscriber for Log {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        struct Text(String);
+        impl Visit for Text {
+            fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+                let _ = write!(self.0, "{field}={value:?} ");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push((*event.metadata().level(), text.0));
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// What was logged while `work` ran on a new executor.
+fn logged<F: Future<Output = ()>>(paused: bool, work: F) -> Vec<(Level, String)> {
+    let log = Log::default();
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(paused).build().unwrap();
+    tracing::subscriber::with_default(log.clone(), || executor.block_on(work));
+    log.0.lock().unwrap().clone()
+}
+
+#[test]
+fn a_paused_clock_without_the_simulated_runtime_is_said() {
+    let warned = |paused, runtime: fn() -> Runtime| {
+        let seen = logged(paused, async move {
+            drop(Client::builder().runtime(runtime()).connect("memory:").await.unwrap());
+        });
+        let warnings: Vec<_> = seen.iter().filter(|(level, _)| *level == Level::WARN).collect();
+        assert!(
+            warnings.iter().all(|(_, text)| text.contains("clock is paused") && text.contains("testing::client()")),
+            "{seen:?}"
+        );
+        warnings.len()
+    };
+    assert_eq!(warned(true, Runtime::system), 1);
+    assert_eq!(warned(true, Runtime::simulated), 0);
+    assert_eq!(warned(false, Runtime::system), 0);
+}
