@@ -91,7 +91,7 @@ async fn tokens_grow_across_calls_also_when_the_clock_is_behind() {
     }
 }
 
-/// Fault 37: one key that is no lock and one that this user may not touch, among 64.
+/// One key that is no lock and one that this user may not touch, among 64.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_and_a_forbidden_key_fail_alone() {
     let Some((server, _client, mut eyes)) = own("a foreign key in a crowd").await else { return };
@@ -261,7 +261,7 @@ fn one_is_late(eyes: &mut Connection, script: &str) -> Result<(), String> {
     }
 }
 
-/// Fault 35 among many: one step of a call that comes too late is refused, and the others get theirs. Broken scripts are told.
+/// One step of a call that comes too late is refused, and the others get theirs. Broken scripts are told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_late_step_of_a_call_is_refused_alone() {
     let Some((_server, _client, mut eyes)) = own("a late step").await else { return };
