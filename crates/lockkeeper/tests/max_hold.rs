@@ -1,4 +1,5 @@
 //! A hold that is renewed, but not for ever.
+#![allow(clippy::disallowed_methods, reason = "tests move tokio's clock")]
 
 use std::time::Duration;
 
