@@ -23,7 +23,7 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::Gate;
 use crate::owner::ClientId;
-use crate::session::{Owner, Session};
+use crate::session::{Core, Owner, Session};
 use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, Guard, MultiLock, Mutex, Permit, PermitId, RwLock, Semaphore};
 
 /// A client of one store. Cheap to clone; clones share one identity, one keeper and one set of connections.
@@ -56,6 +56,16 @@ struct Home {
     /// What the URL names; `None` for a store of the user's own.
     target: Option<url::Target>,
     gate: OnceLock<Arc<dyn Gate>>,
+    core: Arc<Core>,
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        // The last client is gone. The session may end a moment later, on the keeper's thread, which does not wait for releases.
+        if !self.core.is_forked() {
+            self.core.wait_for_releases();
+        }
+    }
 }
 
 impl Client {
@@ -80,7 +90,8 @@ impl Client {
     }
 
     fn new(session: Session, url: String, target: Option<url::Target>) -> Self {
-        Self { session, prefix: Arc::from(""), home: Arc::new(Home { url, target, gate: OnceLock::new() }) }
+        let core = Arc::clone(session.core());
+        Self { session, prefix: Arc::from(""), home: Arc::new(Home { url, target, gate: OnceLock::new(), core }) }
     }
 
     /// Connects to the store that the environment variable `LOCKKEEPER_STORE` names, as the program `lockkeeper` does.

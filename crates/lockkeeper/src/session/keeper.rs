@@ -1,8 +1,8 @@
 //! The keeper: renews what is kept, probes what is not, tells loss, releases what `Drop` left, and checks local queues for callers that do not
 //! run.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Core, Hold, liveness, lock};
@@ -90,15 +90,25 @@ pub(super) fn look(core: &Arc<Core>, connection: &Arc<dyn Backend>, mut ask: Vec
     // Holds with short leases first, each batch bounded by its shortest.
     ask.sort_by_key(|hold| hold.lease());
     while !ask.is_empty() {
-        let batch: Vec<_> = ask.drain(..ask.len().min(BATCH)).collect();
+        let batch = ask.drain(..ask.len().min(BATCH)).map(|hold| Arc::downgrade(&hold)).collect();
         runtime::spawn(renew(Arc::clone(core), Arc::clone(connection), batch));
     }
 }
 
-async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {
+/// While the request is out nothing here keeps a hold, and with it the session, alive: whoever drops the last one waits for pending releases, and
+/// this thread must not wait for its own work.
+async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Weak<Hold>>) {
     let sent = core.runtime.now();
-    let requests: Vec<Renew> = batch.iter().map(|hold| hold.renewal(hold.grounds.kept.then_some(hold.grounds.lease))).collect();
-    let shortest = batch.iter().map(|hold| hold.grounds.lease).min().unwrap_or_default();
+    let (batch, requests, shortest) = {
+        let holds: Vec<Arc<Hold>> = batch.iter().filter_map(Weak::upgrade).collect();
+        let renewal = |hold: &Arc<Hold>| hold.renewal(hold.grounds.kept.then_some(hold.grounds.lease));
+        let requests: Vec<Renew> = holds.iter().map(renewal).collect();
+        let shortest = holds.iter().map(|hold| hold.grounds.lease).min().unwrap_or_default();
+        (holds.iter().map(Arc::downgrade).collect::<Vec<_>>(), requests, shortest)
+    };
+    if batch.is_empty() {
+        return;
+    }
     let mut answers = match core.call(core.settings.limit(shortest), connection.renew(requests)).await {
         Ok(answers) => answers,
         Err(error) => vec![Err(error); batch.len()],
@@ -108,6 +118,7 @@ async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Arc<Hol
     }
     let mut hurry = false;
     for (hold, answer) in batch.iter().zip(answers) {
+        let Some(hold) = hold.upgrade() else { continue };
         let lease = hold.lease();
         let (again, slack) = match answer {
             Ok(Renewed::Kept { good_for }) => {
@@ -128,7 +139,7 @@ async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Arc<Hol
         // Only a renewal may come early. A deadline or a pause after trouble that did would come again at once, and again.
         let deadline = hold.deadline();
         let slack = if again < deadline { slack } else { Duration::ZERO };
-        hurry |= core.registry().reschedule(hold, again.min(deadline), slack);
+        hurry |= core.registry().reschedule(&hold, again.min(deadline), slack);
     }
     if hurry {
         core.keeper_wake.notify_one();

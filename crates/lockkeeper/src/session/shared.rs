@@ -49,6 +49,8 @@ pub(crate) struct Core {
     pub(super) closed: AtomicBool,
     pub(super) link: Link,
     pub(super) stopping: AtomicBool,
+    /// Dropping has waited for releases as long as it may.
+    pub(super) waited_in_vain: AtomicBool,
     /// The store's id, once asked for.
     pub(super) identity: tokio::sync::OnceCell<String>,
 }
@@ -77,6 +79,7 @@ impl Core {
             closed: AtomicBool::new(false),
             link,
             stopping: AtomicBool::new(false),
+            waited_in_vain: AtomicBool::new(false),
             identity: tokio::sync::OnceCell::new(),
         }
     }
@@ -146,9 +149,13 @@ impl Core {
     }
 
     /// Blocks for a moment while releases are pending that the end of the process would cut off.
-    pub(super) fn wait_for_releases(&self) {
+    pub(crate) fn wait_for_releases(&self) {
         let limit = self.settings.drop_timeout;
-        if limit.is_zero() || !self.runtime.has_own_threads() || runtime::on_background_thread() {
+        if limit.is_zero()
+            || self.waited_in_vain.load(Ordering::SeqCst)
+            || !self.runtime.has_own_threads()
+            || runtime::on_background_thread()
+        {
             return;
         }
         let end = self.runtime.now().plus(limit);
@@ -160,6 +167,7 @@ impl Core {
             }
             let left = end.since(self.runtime.now());
             if left.is_zero() {
+                self.waited_in_vain.store(true, Ordering::SeqCst);
                 tracing::warn!("the last client was dropped while releases were pending; what is left ends with its lease");
                 return;
             }
