@@ -75,7 +75,8 @@ async fn changes(client: &Client, arguments: &Arguments) -> Result<u8, Failure> 
         let found: Vec<Seen> = look(client, arguments).await.found.iter().map(Seen::from).collect();
         let mut lines = Vec::new();
         let names: BTreeSet<&str> = found.iter().map(|seen| seen.name.as_str()).collect();
-        for (_, seen) in known.extract_if(.., |name, _| !names.contains(name.as_str())) {
+        let gone: Vec<String> = known.keys().filter(|name| !names.contains(name.as_str())).cloned().collect();
+        for seen in gone.iter().filter_map(|name| known.remove(name)) {
             lines.push(json(&Line { change: "gone", seen: &seen })?);
         }
         for seen in found {
