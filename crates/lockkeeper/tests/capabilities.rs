@@ -1,4 +1,5 @@
 //! One store per capability that lacks exactly that one: the answer is a typed error that names it, or the documented way without it.
+#![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 use std::fmt;
 use std::sync::{Arc, Mutex as Local};

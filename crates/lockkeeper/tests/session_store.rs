@@ -1,4 +1,5 @@
 //! A store whose holds live in sessions keeps the contract, and the suite notices one that does not.
+#![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Once};
