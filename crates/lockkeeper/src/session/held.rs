@@ -74,7 +74,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] if the hold was lost before `work` ended.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if the hold was lost before `work` ended.
     ///
     /// # Cancel safety
     ///
@@ -92,7 +92,7 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`] if it is lost; [`ErrorKind::InvalidArgument`] for a lease that the store cannot keep; the store's errors, after
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if it is lost; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a lease that the store cannot keep; the store's errors, after
     /// which the hold is as good as before.
     ///
     /// # Cancel safety
