@@ -92,8 +92,8 @@ impl Held {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if it is lost; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a lease that the store cannot keep; the store's errors, after
-    /// which the hold is as good as before.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if it is lost; [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for a
+    /// lease that the store cannot keep; the store's errors, after which the hold is as good as before.
     ///
     /// # Cancel safety
     ///
