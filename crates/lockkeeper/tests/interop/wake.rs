@@ -1,13 +1,16 @@
 //! A release calls the other side's waiter at once. A waiter of Java's would else sleep for the lease, and ours for most of a second.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::object::Object;
 use crate::world::World;
 
 const ROUNDS: usize = 5;
+
+/// So many tasks of ours want the lock all the time.
+const CROWD: usize = 64;
 
 /// Most calls came at once. One or two of them may have met a busy machine; waiting for a lease or a poll would delay all.
 pub(crate) fn at_once(mut took: Vec<Duration>) {
@@ -70,34 +73,39 @@ pub(crate) async fn our_plain_release_calls_their_fair_waiter(world: World, obje
 /// Our process hands a lock from one of its tasks to the next, but not for ever.
 pub(crate) async fn their_waiter_comes_in_among_64_of_ours(world: World, object: Object) {
     let name = object.fresh(&world).await;
-    let over = Arc::new(AtomicBool::new(false));
-    let crowd: Vec<_> = (0..64)
+    let (over, turns) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let crowd: Vec<_> = (0..CROWD)
         .map(|_| {
-            let (client, name, over) = (world.client.clone(), name.clone(), Arc::clone(&over));
+            let (client, name, over, turns) = (world.client.clone(), name.clone(), Arc::clone(&over), Arc::clone(&turns));
             tokio::spawn(async move {
-                let mut turns = 0;
                 while !over.load(Ordering::Relaxed) {
                     object.take(&client, &name, None).await.release().await.unwrap();
-                    turns += 1;
+                    turns.fetch_add(1, Ordering::Relaxed);
                 }
-                turns
             })
         })
         .collect();
-    let mut took = Vec::new();
+    let (mut took, mut overtaken) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let began = Instant::now();
+        let (began, before) = (Instant::now(), turns.load(Ordering::Relaxed));
         let theirs = object.theirs(&world.java.thread("waiter"), &name, None).await;
         took.push(began.elapsed());
+        overtaken.push(turns.load(Ordering::Relaxed) - before);
         theirs.release().await;
     }
     over.store(true, Ordering::Relaxed);
-    let mut turns = 0;
     for task in crowd {
-        turns += task.await.unwrap();
+        task.await.unwrap();
     }
-    assert!(turns > 64, "the crowd took only {turns} turns");
-    at_once(took);
+    let turns = turns.load(Ordering::Relaxed);
+    assert!(turns > CROWD, "the crowd took only {turns} turns");
+    if matches!(object, Object::Fair) {
+        // First come, first served: those who were there before it, whose turns may take a while, and what went on before it was in the queue.
+        overtaken.sort_unstable();
+        assert!(overtaken[ROUNDS / 2] <= 2 * CROWD, "{overtaken:?} turns of ours went before theirs, in {took:?}");
+    } else {
+        at_once(took);
+    }
 }
 
 pub(crate) async fn a_write_release_calls_readers_of_both(world: World, object: Object) {
