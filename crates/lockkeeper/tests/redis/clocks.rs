@@ -66,33 +66,6 @@ async fn a_server_clock_set_back_lengthens_no_validity_and_tokens_still_grow() {
     next.release().await.unwrap();
 }
 
-/// A renewal cuts what the step added: a holder that crashes afterwards blocks the name for a lease, not for the step.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn after_a_server_clock_set_back_a_renewal_bounds_the_lease() {
-    let Some((site, clock)) = under_a_clock("renewal after a clock set back").await else { return };
-    let client = site.client(Client::builder().lease(ms(6_000))).await;
-    let mutex = client.mutex("m").lock().await.unwrap();
-    let fair = client.fair_mutex("f").lock().await.unwrap();
-    let writer = client.rwlock("w").write().await.unwrap();
-    let reader = client.rwlock("r").read().await.unwrap();
-    // The longest lease of this client is the bound of all of them.
-    let longer = client.mutex("longer").lock().lease(ms(20_000)).await.unwrap();
-    let hold = format!("{{r}}:{}:rwlock_timeout:1", reader.owner());
-    let (mut eyes, keys) = (site.eyes(), ["m", "f", "w", &hold]);
-    clock.set(-90);
-    let left = |eyes: &mut redis::Connection| keys.map(|key| eyes.pttl::<_, i64>(key).unwrap());
-    assert!(left(&mut eyes).iter().all(|left| *left > 60_000), "the clock was not set: nothing was tested");
-    until("renewals have cut the leases", || left(&mut eyes).iter().all(|left| *left <= 20_000)).await;
-    for guard in [&mutex as &lockkeeper::Held, &fair, &writer, &reader, &longer] {
-        assert!(guard.is_valid());
-    }
-    for guard in [mutex, fair, longer] {
-        guard.release().await.unwrap();
-    }
-    writer.release().await.unwrap();
-    reader.release().await.unwrap();
-}
-
 /// A request's last moment is told in the server's time. If that was set back, and nobody looked again, a request could come a minute late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_clock_set_back_is_noticed_on_a_connection_in_use() {

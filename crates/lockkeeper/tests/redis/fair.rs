@@ -179,6 +179,15 @@ async fn a_queue_of_ours_alone_expires() {
     for key in [QUEUE, SCORES] {
         assert!(eyes.pttl::<_, i64>(key).unwrap() > 60_000, "{key}");
     }
+    // The list is written anew when a dead one is removed.
+    let dead: String = eyes.lindex(QUEUE, 0).unwrap();
+    eyes.zadd::<_, _, _, ()>("lockkeeper:fair:{m}", dead, 1).unwrap();
+    java_waits(&mut eyes, "java:2", UNIT);
+    waits(&store, 3).await;
+    assert_eq!(eyes.lindex::<_, String>(QUEUE, 0).unwrap(), "java:2");
+    for key in [QUEUE, SCORES] {
+        assert_eq!(eyes.pttl::<_, i64>(key).unwrap(), -1, "{key}");
+    }
     holder.release().await.unwrap();
 }
 

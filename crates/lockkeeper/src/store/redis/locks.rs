@@ -1,6 +1,5 @@
 //! Acquiring, releasing and renewing holds: one script per request.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -26,7 +25,6 @@ impl RedisStore {
             Claim::Permits { .. } => (&script::PERMITS_ACQUIRE, Kind::Semaphore),
         };
         self.admit(&request.name, wanted)?;
-        self.note_lease(request.lease);
         let want = Want::Acquire { lease: request.lease, not_after: request.not_after };
         let batched = request.claim == Claim::Mutex && !self.tokens_per_name();
         match self.route(batched, &request.name, request.owner, want).await? {
@@ -94,9 +92,6 @@ impl RedisStore {
             Route::Batched([held, woke]) => return Ok(released(held, woke)),
             Route::Single(slot) => slot,
         };
-        if let Some(then) = then {
-            self.note_lease(then.lease);
-        }
         let channel = names::channel(name, claim.kind(), None).into_bytes();
         let (script, arguments): (&Lua, Vec<Vec<u8>>) = match claim {
             Claim::Mutex if then.is_some() => (&script::MUTEX_HAND_OVER, vec![text(owner), channel]),
@@ -163,11 +158,8 @@ impl RedisStore {
     /// Renews what may go in one call: indices into `requests`.
     async fn renew_together(&self, requests: &[Renew], part: &[usize]) -> Result<Vec<Result<Renewed>>> {
         let keys: Vec<&str> = part.iter().map(|&at| requests[at].name.as_str()).collect();
-        part.iter().filter_map(|&at| requests[at].lease).for_each(|lease| self.note_lease(lease));
-        let longest = self.longest_lease.load(Ordering::Relaxed);
         let arguments = |_: &Site<'_>| {
-            let mut arguments = Vec::with_capacity(part.len() * 3 + 1);
-            arguments.push(text(longest));
+            let mut arguments = Vec::with_capacity(part.len() * 3);
             for Renew { claim, owner, lease, .. } in part.iter().map(|&at| &requests[at]) {
                 let lease = lease.map_or_else(|| b"0".to_vec(), millis);
                 match claim {

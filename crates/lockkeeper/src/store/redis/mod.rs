@@ -37,7 +37,6 @@ mod vote;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::{FromRedisValue, Value};
@@ -62,8 +61,6 @@ pub struct RedisStore {
     releases: Lane,
     /// What one place in a fair queue is worth: Redisson's `fairLockWaitTimeout`, the same for all peers.
     fair_unit: Duration,
-    /// The longest lease that this client asked for so far, in ms; its connections share it.
-    longest_lease: Arc<AtomicU64>,
 }
 
 /// A connection to the server whose mutex requests are batched. Grants that must reach replicas have one of their own: the server answers nothing
@@ -74,7 +71,7 @@ struct Lane {
 }
 
 impl RedisStore {
-    fn over(transport: Arc<Transport>, fair_unit: Duration, longest_lease: Arc<AtomicU64>) -> Self {
+    fn over(transport: Arc<Transport>, fair_unit: Duration) -> Self {
         let durability = transport.config().durability;
         let releases = Lane { transport: Arc::clone(&transport), batcher: Batcher::new(Durability::Master) };
         let grants = if durability == Durability::Master {
@@ -82,16 +79,7 @@ impl RedisStore {
         } else {
             Lane { transport: transport.another(), batcher: Batcher::new(durability) }
         };
-        Self { transport, grants, releases, fair_unit, longest_lease }
-    }
-
-    /// A request asks for this lease.
-    fn note_lease(&self, lease: Duration) {
-        let millis = u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
-        // Most leases of a client are equal: a load is cheaper than a write that others must see.
-        if self.longest_lease.load(Ordering::Relaxed) < millis {
-            self.longest_lease.fetch_max(millis, Ordering::Relaxed);
-        }
+        Self { transport, grants, releases, fair_unit }
     }
 
     /// Refuses names whose keys would lie in several slots of a cluster, or be those of another name.
@@ -144,11 +132,11 @@ impl RedisStore {
 
     /// The same, connected when it is first asked, and not looked at before: for one of a quorum that is down just now.
     pub(crate) fn unconnected(config: Config, runtime: &Runtime) -> Self {
-        Self::over(Transport::new(config, runtime.clone()), Duration::from_secs(300), Arc::default())
+        Self::over(Transport::new(config, runtime.clone()), Duration::from_secs(300))
     }
 
     fn over_another(&self) -> Self {
-        Self::over(self.transport.another(), self.fair_unit, Arc::clone(&self.longest_lease))
+        Self::over(self.transport.another(), self.fair_unit)
     }
 }
 

@@ -13,7 +13,6 @@ impl RedisStore {
         }
         for request in requests {
             self.admit(&request.name, request.claim.kind())?;
-            self.note_lease(request.lease);
         }
         let keys: Vec<&str> = requests.iter().map(|request| request.name.as_str()).collect();
         if self.transport.atomic_groups(&keys).len() > 1 {

@@ -1,25 +1,19 @@
 -- Renews holds of KEYS for their owners, or only looks whether they still have them.
 --
--- Promises: one that fails does not touch the others; a lease is never shortened below one that this client asked for; passes on a server
--- that is out of memory: of each write only the first could be refused, and none of them takes memory before one that gives some.
+-- Promises: one that fails does not touch the others; a lease is never shortened; passes on a server that is out of memory: of each
+-- write only the first could be refused, and none of them takes memory before one that gives some.
 --
--- ARGV: the longest lease that this client ever asked for; per key `hash`, field, lease · `read`, owner, lease · `permits`, how many, lease,
--- ids …   (leases in ms; 0 only looks)
+-- ARGV: per key `hash`, field, lease · `read`, owner, lease · `permits`, how many, lease, ids …   (leases in ms; 0 only looks)
 -- Reply: per key 1 held · 0 not held by this owner · or its error
 
-local replies, at = {}, 2
+local replies, at = {}, 1
 -- Looked up once, not for each.
 local ask, keys, arguments = redis.pcall, KEYS, ARGV
 
--- Only a clock that was set back leaves more than that: then the lease would outlive a holder that crashes by as much as the step.
-local longest, MARGIN = tonumber(ARGV[1]), 1000
-
--- Leases stay texts, which each command would turn numbers into. `left` is what PTTL says of the key.
-local function lengthen(key, lease, left)
-  if left < tonumber(lease) then
+-- Leases stay texts, which each command would turn numbers into.
+local function lengthen(key, lease)
+  if lease ~= '0' and redis.call('PTTL', key) < tonumber(lease) then
     redis.call('PEXPIRE', key, lease)
-  elseif left > longest + MARGIN then
-    redis.call('PEXPIRE', key, ARGV[1])
   end
 end
 
@@ -31,8 +25,8 @@ for i = 1, #keys do
   local key, kind, lease, held = keys[i], arguments[at], arguments[at + 2], 0
   if kind == 'hash' then
     held = ask('HEXISTS', key, arguments[at + 1])
-    if held == 1 and lease ~= '0' then
-      lengthen(key, lease, redis.call('PTTL', key))
+    if held == 1 then
+      lengthen(key, lease)
     end
     at = at + 3
   elseif kind == 'read' then
@@ -44,7 +38,9 @@ for i = 1, #keys do
     elseif held == 1 and lease ~= '0' then
       -- The hash outlives every hold in it: it is set after the hold, with a margin as in lib/readers.
       local wanted, whole = tonumber(lease), redis.call('PTTL', key)
-      lengthen(hold, lease, left)
+      if left < wanted then
+        redis.call('PEXPIRE', hold, lease)
+      end
       if whole < wanted + 5 then
         redis.call('PEXPIRE', key, string.format('%.0f', math.max(wanted, whole)))
       end

@@ -19,17 +19,16 @@ local function is_mixed()
   return redis.call('LLEN', queue) > redis.call('ZCARD', signs)
 end
 
--- A queue of ours alone expires some time after the last request. Java does not know of that: while its waiters are there it does not expire.
+-- A queue of ours alone expires a day after the last request. Java does not know of that: while its waiters are there it does not expire.
 local function keep_keys(unit)
-  local lasting, left = 12 * unit, redis.call('PTTL', queue)
+  local lasting, left = 288 * unit, redis.call('PTTL', queue)
   if left == -2 then
     return
   elseif is_mixed() then
-    if left >= 0 then
-      redis.call('PERSIST', queue)
-      redis.call('PERSIST', scores)
-    end
-  elseif left < lasting / 2 then
+    -- Each by itself: a list that was written anew has lost its time to live, and the scores still have theirs.
+    redis.call('PERSIST', queue)
+    redis.call('PERSIST', scores)
+  elseif math.min(left, redis.call('PTTL', scores)) < lasting / 2 then
     redis.call('PEXPIRE', queue, lasting)
     redis.call('PEXPIRE', scores, lasting)
   end
