@@ -57,7 +57,8 @@ async fn keep_alive(core: &Core, connection: &Arc<dyn Backend>, lasts: Duration)
             }
             // Unknown is not lost, and does not extend the deadline: try again soon.
             Err(error) => {
-                for hold in core.registry().holds() {
+                let holds = core.registry().holds();
+                for hold in holds {
                     renewal_failed(core, &hold, &error);
                 }
                 core.runtime.now().plus(runtime::jitter(lasts / 40, lasts / 20))
@@ -68,7 +69,9 @@ async fn keep_alive(core: &Core, connection: &Arc<dyn Backend>, lasts: Duration)
 }
 
 fn kept_alive(core: &Core, sent: Instant, kept: KeptAlive) {
-    for hold in core.registry().holds() {
+    // Taken out first, here and below: what is told to observers may lock the registry itself.
+    let holds = core.registry().holds();
+    for hold in holds {
         match hold.grounds.session.cmp(&kept.session) {
             Order::Less => hold.lose(LossReason::Gone),
             Order::Equal => hold.renewed(sent, kept.good_for),
@@ -86,13 +89,15 @@ fn renewal_failed(core: &Core, hold: &Hold, error: &Error) {
 async fn report(core: &Arc<Core>, connection: &Arc<dyn Backend>, mut events: StoreEvents) {
     if core.capabilities.events {
         // What happened to them before the events began was not told.
-        keeper::look(core, connection, core.registry().holds());
+        let holds = core.registry().holds();
+        keeper::look(core, connection, holds);
     }
     loop {
         match events.next().await {
             StoreEvent::SessionEnded(session) => {
                 core.ended.session.fetch_max(session, Ordering::SeqCst);
-                for hold in core.registry().holds().iter().filter(|hold| (1..=session).contains(&hold.grounds.session)) {
+                let holds = core.registry().holds();
+                for hold in holds.iter().filter(|hold| (1..=session).contains(&hold.grounds.session)) {
                     hold.lose(LossReason::Gone);
                 }
             }
@@ -105,12 +110,16 @@ async fn report(core: &Arc<Core>, connection: &Arc<dyn Backend>, mut events: Sto
                     }
                 }
                 let concerned = |hold: &&Arc<Hold>| hold.grounds.owner == owner && hold.grounds.name == name;
-                if let Some(hold) = core.registry().holds().iter().find(concerned) {
+                let holds = core.registry().holds();
+                if let Some(hold) = holds.iter().find(concerned) {
                     hold.lose(LossReason::Gone);
                 }
             }
             StoreEvent::HoldDeleted { .. } => {}
-            StoreEvent::EventsMissed => keeper::look(core, connection, core.registry().holds()),
+            StoreEvent::EventsMissed => {
+                let holds = core.registry().holds();
+                keeper::look(core, connection, holds);
+            }
         }
     }
 }

@@ -260,6 +260,10 @@ impl<'a> Driver<'a> {
         let queue = self.target.queue.as_ref();
         let counts = queue.is_none_or(|queue| queue.answered(&self.request, answer.as_ref().ok(), now));
         if !counts || self.turn.as_ref().is_some_and(Turn::was_revoked) {
+            if let Some(queue) = queue {
+                // The queue must not count on it.
+                queue.left(self.request.owner, now);
+            }
             return Ok(Next::Go(self.step(Step::Revoked)));
         }
         let granted = matches!(answer, Ok(Attempt::Granted(_)));

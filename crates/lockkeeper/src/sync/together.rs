@@ -49,23 +49,19 @@ pub(super) async fn acquire_together(
         let moment = Moment { now: core.runtime.now(), poll: Duration::ZERO };
         let error = match answer {
             Ok(AttemptAll::Granted(grants)) if grants.len() == drivers.len() => {
-                let steps: Vec<_> = drivers
+                // Each grant becomes a hold before one that fails is looked at: a hold is released when dropped, a grant is not.
+                let held: Vec<_> = drivers
                     .iter_mut()
                     .zip(grants)
                     .map(|(driver, grant)| {
                         let answer = Ok(Attempt::Granted(grant));
-                        driver.machine.step(Step::Answered { answer, sent }, moment)
+                        match driver.machine.step(Step::Answered { answer, sent }, moment) {
+                            Command::Grant { grant, sent, .. } => driver.granted(grant, sent, false, moment.now),
+                            _ => Err(Error::new(ErrorKind::Indeterminate, "the grants arrived when their leases had ended")),
+                        }
                     })
                     .collect();
-                // One that is too late fails all: those made before are released when dropped.
-                let mut held = Vec::with_capacity(steps.len());
-                for (driver, command) in drivers.iter_mut().zip(steps) {
-                    let Command::Grant { grant, sent, .. } = command else {
-                        return Err(Error::new(ErrorKind::Indeterminate, "the grants arrived when their leases had ended"));
-                    };
-                    held.push(driver.granted(grant, sent, false, moment.now)?);
-                }
-                return Ok(Ok(held));
+                return held.into_iter().collect::<Result<_>>().map(Ok);
             }
             Ok(AttemptAll::Granted(grants)) => {
                 let message = format!("store returned {} grants for {} requests", grants.len(), drivers.len());

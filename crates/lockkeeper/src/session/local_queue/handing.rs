@@ -38,8 +38,9 @@ impl Handing {
         self.delivered = true;
         let mut state = lock(&self.queue.state);
         let mut slot = lock(&self.waiter.slot);
-        let waits = matches!(slot.offer, Offer::Sent { .. });
         let Acquire { owner, lease, since, not_after, .. } = self.request;
+        // A hand-over that was revoked may be answered when another one is on its way to the same waiter.
+        let waits = matches!(slot.offer, Offer::Sent { wish, .. } if wish.owner == owner);
         if waits {
             slot.offer = Offer::Answered { wish: Wish { owner, lease, since }, attempt, sent: self.sent, not_after };
             slot.due = now.plus(RUNS_WITHIN);
@@ -53,7 +54,8 @@ impl Handing {
         if !waits {
             state.wake_first(now);
         }
-        (granted && !waits).then_some(owner)
+        // It may have got it by a request of its own that was out at the same time: then it is in use.
+        (granted && !waits && state.held_by != Some(owner)).then_some(owner)
     }
 }
 

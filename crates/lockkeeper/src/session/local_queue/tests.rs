@@ -139,6 +139,53 @@ async fn a_hand_over_whose_release_is_left_is_revoked() {
     assert_eq!(handing.deliver(Some(granted), later), Some(wait.owner));
 }
 
+fn granted() -> Attempt {
+    Attempt::Granted(Grant::new(None, Duration::from_secs(30)))
+}
+
+fn release(of: &Acquire) -> Release {
+    Release { name: of.name.clone(), claim: of.claim, owner: of.owner, then: None, settle: false }
+}
+
+/// The same hold was granted twice, and the answer to the waiter's own request came first: it is in use, so the other answer ends nothing.
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_to_a_waiter_that_got_it_by_itself_releases_nothing() {
+    let session = session();
+    let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
+    let (now, holder, wait) = (core.runtime.now(), request(1), request(2));
+    queue.taken(holder.owner, false, now);
+    let turn = queue.join(core, &wait.name);
+    assert_eq!(turn.stand(&wait, now), Stand::Behind);
+    turn.asks(&wait, now.plus(LIMIT));
+    let handing = queue.hand_over(&release(&holder), core).unwrap();
+    assert!(queue.answered(&wait, Some(&granted()), now));
+    assert!(turn.close().is_some());
+    assert_eq!(handing.deliver(Some(granted()), now), None);
+}
+
+/// The answer to a hand-over that was revoked is not that to the next one.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_is_not_taken_for_that_of_another_hand_over() {
+    let session = session();
+    let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
+    let (now, holder, wait, again) = (core.runtime.now(), request(1), request(2), request(3));
+    queue.taken(holder.owner, false, now);
+    let turn = queue.join(core, &wait.name);
+    turn.stand(&wait, now);
+    let late = queue.hand_over(&release(&holder), core).unwrap();
+    let later = now.plus(LIMIT + MARGIN);
+    queue.check(later);
+    assert_eq!(turn.stand(&wait, later), Stand::Revoked);
+    assert_eq!(turn.stand(&again, later), Stand::Ask);
+    let other = request(8);
+    queue.taken(other.owner, false, later);
+    let next = queue.hand_over(&release(&other), core).unwrap();
+    assert_eq!(late.deliver(Some(granted()), later), Some(wait.owner));
+    assert_eq!(turn.stand(&again, later), Stand::Wait);
+    assert_eq!(next.deliver(Some(granted()), later), None);
+    assert!(turn.stand(&again, later).is_grant());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_subscription_outlives_the_waiters_only_while_others_contend() {
     let session = session();
