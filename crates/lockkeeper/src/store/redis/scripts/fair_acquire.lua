@@ -39,8 +39,7 @@ end
 local index = redis.call('LPOS', queue, owner)
 if place > 0 then
   local sign = tonumber(redis.call('ZSCORE', signs, owner) or 0)
-  -- Not the later of the two: after a clock that was set back a place would outlive its owner by the step.
-  local ends = millis + place
+  local ends = math.max(sign, millis + place)
   if not index and sign > millis then
     -- A Java client took us for dead. It removes only from the head, so this owner came before all that are there.
     redis.call('LPUSH', queue, owner)
