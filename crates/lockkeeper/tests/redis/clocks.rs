@@ -116,8 +116,11 @@ async fn a_server_clock_set_forward_does_not_refuse_counting_requests() {
 async fn a_late_request_with_replicas_drops_no_connection() {
     let Some((site, clock)) = under_a_clock("late with replicas").await else { return };
     let _replica = Server::start_with(Flavour::Redis, &["--replicaof", "127.0.0.1", &site.server.port.to_string()]);
-    until("the replica is there", || {
-        redis::cmd("INFO").arg("replication").query::<String>(&mut site.eyes()).unwrap().contains("state=online")
+    // A replica that is online may still be busy with what it got: it is there when it confirms a write.
+    until("the replica confirms", || {
+        let mut eyes = site.eyes();
+        eyes.set::<_, _, ()>("written", 1).unwrap();
+        redis::cmd("WAIT").arg(1).arg(100).query::<u64>(&mut eyes).unwrap() == 1
     })
     .await;
     let client = site.client_at(Client::builder().lease(ms(3_000)), &format!("{}?replicas=1", site.url())).await;
