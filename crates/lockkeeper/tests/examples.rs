@@ -1,20 +1,8 @@
 //! Every example runs on the store that needs nothing, ends well, and prints what it is there to show. Cargo builds examples with the tests.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
-/// What an example prints.
-fn printed(example: &str) -> String {
-    // This test is in target/PROFILE/deps, the examples are in target/PROFILE/examples.
-    let mut program = std::env::current_exe().expect("this program");
-    program.pop();
-    program.set_file_name("examples");
-    program.push(example);
-    let ended = Command::new(&program).stdin(Stdio::null()).output().expect("cargo has built it");
-    let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    assert!(ended.status.success(), "{example}: {}\n{out}{err}", ended.status);
-    out.into_owned()
-}
+use lockkeeper_testkit::examples::printed;
 
 #[track_caller]
 fn shows(example: &str, lines: &[&str]) {

@@ -1,4 +1,4 @@
-//! What the tests of several crates share: real servers, a proxy that injects network faults, and bounded polling.
+//! What the tests of several crates share: real servers, a proxy that injects network faults, bounded polling, and examples as programs.
 //!
 //! It is never published, and it panics where a test should fail.
 #![allow(
@@ -9,6 +9,7 @@
     reason = "read with its source at hand, by tests that use real clocks"
 )]
 
+pub mod examples;
 pub mod poll;
 pub mod proxy;
 pub mod server;

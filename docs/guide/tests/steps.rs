@@ -1,8 +1,8 @@
 //! The programs of "From `SETNX` to a lock you can trust" print what the chapter says that they print: each naive lock fails, each repair holds.
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
+use lockkeeper_testkit::examples::printed;
 use lockkeeper_testkit::server::{Flavour, Server};
 
 const STEPS: [&str; 9] = [
@@ -17,19 +17,6 @@ const STEPS: [&str; 9] = [
     "step9_paused",
 ];
 
-/// What a program prints. Cargo builds examples with the tests.
-fn printed(example: &str) -> Vec<String> {
-    // This test is in target/PROFILE/deps, the examples are in target/PROFILE/examples.
-    let mut program = std::env::current_exe().expect("this program");
-    program.pop();
-    program.set_file_name("examples");
-    program.push(example);
-    let ended = Command::new(&program).stdin(Stdio::null()).output().expect("cargo has built it");
-    let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
-    assert!(ended.status.success(), "{example}: {}\n{out}{err}", ended.status);
-    out.lines().map(str::to_owned).collect()
-}
-
 fn is_output(line: &str) -> bool {
     line.starts_with("naive: ") || line.starts_with("repaired: ")
 }
@@ -42,7 +29,8 @@ fn each_naive_lock_fails_and_each_repair_holds_as_the_chapter_says() {
     }
     // Most of their time is waiting, so they run side by side.
     let all: Vec<Vec<String>> = std::thread::scope(|scope| {
-        let runs: Vec<_> = STEPS.map(|step| scope.spawn(move || printed(step))).into_iter().collect();
+        let runs: Vec<_> =
+            STEPS.map(|step| scope.spawn(move || printed(step).lines().map(str::to_owned).collect())).into_iter().collect();
         runs.into_iter().map(|run| run.join().expect("the step ends well")).collect()
     });
     for (step, lines) in STEPS.iter().zip(&all) {
