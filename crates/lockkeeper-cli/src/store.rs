@@ -67,7 +67,7 @@ impl StoreOption {
     }
 }
 
-/// Gives a command the store's URL without its passwords, if the environment has them: whoever can read the command's environment must not learn them.
+/// Gives a command the store's URL without its passwords, if the environment has them: a command and its children need not know them.
 ///
 /// The variable stays: without it a lockkeeper inside the command would use another store, and exclude nobody. With it such a lockkeeper is refused by
 /// the server, in words.

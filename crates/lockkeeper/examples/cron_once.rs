@@ -4,8 +4,8 @@
 //! `cargo run -p lockkeeper --features redis --example cron_once redis://127.0.0.1:6379`.
 //!
 //! The clocks of machines differ, and the job may take a millisecond. A lock that is released as soon as the job is done would let a machine
-//! run it again whose clock is a second late. So the lock is kept for a while after the job, by an explicit lease: whoever comes until then
-//! skips. (From a shell: `lockkeeper run --no-wait --at-least 20s report -- ./report.sh`.)
+//! run it again whose clock is a second late. So the lock is kept for a while after the job, by an explicit lease, and a machine
+//! that comes until then skips it. (From a shell: `lockkeeper run --no-wait --at-least 20s report -- ./report.sh`.)
 #![allow(clippy::disallowed_methods, reason = "a task of the example's own")]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Who this process is, for operators who look at who holds a lock.
+//! What is shown of this process to operators: its host, program and user.
 
 /// The name of this machine.
 #[cfg(unix)]

@@ -95,7 +95,7 @@ pub(super) fn look(core: &Arc<Core>, connection: &Arc<dyn Backend>, mut ask: Vec
     }
 }
 
-/// While the request is out nothing here keeps a hold, and with it the session, alive: whoever drops the last one waits for pending releases, and
+/// While the request is out nothing here keeps a hold, and with it the session, alive: the thread that drops the last one waits for pending releases, and
 /// this thread must not wait for its own work.
 async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Weak<Hold>>) {
     let sent = core.runtime.now();
