@@ -115,6 +115,8 @@ fn parse(stat: &str) -> Option<Process> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt as _;
+
     use super::*;
 
     #[test]
@@ -125,9 +127,13 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_found() {
+    fn this_process_and_the_group_of_a_child_are_found() {
         let found = Process::find(rustix::process::getpid()).unwrap();
         assert!(found.is_running() && !found.is_stopped());
-        assert_eq!(found.group, rustix::process::getpgrp().as_raw_pid());
+        let mut child = std::process::Command::new("sleep").arg("300").process_group(0).spawn().unwrap();
+        let group = Process::find(Pid::from_child(&child)).unwrap().group;
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(group.unsigned_abs(), child.id());
     }
 }

@@ -10,9 +10,10 @@ use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
-use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 use super::foreground::Lender;
+use super::processes::Process;
 use super::{this_program, watchdog};
 use crate::exit::{Code, Failure};
 
@@ -79,8 +80,10 @@ fn become_command(
         return Failure::new(Code::Internal, "lockkeeper was killed before the command was started");
     };
     watchdog::announce_group(parent, pipe);
-    if takes_terminal && let Some(lender) = getpgid(Some(parent)).ok().and_then(Lender::open) {
-        lender.to(getpgrp()).lend_on_demand();
+    // The runner's group is 0 if it was made outside this process namespace; there is no terminal to lend then.
+    let group_of = |pid| Process::find(pid).and_then(|process| Pid::from_raw(process.group));
+    if takes_terminal && let (Some(ours), Some(own)) = (group_of(parent).and_then(Lender::open), group_of(getpid())) {
+        ours.to(own).lend_on_demand();
     }
     let error = Command::new(program).args(arguments).exec();
     let program = program.display();

@@ -82,11 +82,7 @@ fn with_no_wait_group_only_the_command_is_waited_for() {
 fn signals_reach_the_group_after_the_command_has_ended() {
     let (mut runner, _stdout, pids) = started(&mut run(["job", "sh", "-c", "sleep 300 & echo $!; exit 3"]));
     // The script has ended when its child belongs to the runner.
-    let parent = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pids[0])).unwrap_or_default();
-        stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok())
-    };
-    until("the script has ended", || parent() == Some(runner.id()));
+    until("the script has ended", || stat(pids[0], PARENT) == Some(Pid::from_child(&runner)));
     kill_process(Pid::from_child(&runner), Signal::TERM).expect("it runs");
     assert_eq!(runner.wait().expect("it ends").code(), Some(3));
     assert!(!is_running(pids[0]));
@@ -110,7 +106,7 @@ fn a_daemon_is_ended_when_the_command_is_ended_by_a_signal_or_the_lock_is_lost()
             // The shell between them has ended, so that the daemon is nobody's child but the runner's.
             let script = "(setsid sleep 300 >/dev/null 2>&1 & echo $$ $!); exec sleep 300";
             let (mut runner, _stdout, pids) = started(&mut run(["-S", url, "-l", "6s", "job", "sh", "-c", script]));
-            until("the daemon has left the group", || session(pids[1]) == Some(pids[1]));
+            until("the daemon has left the group", || stat(pids[1], SESSION) == Some(pids[1]));
             if lost {
                 let client = lockkeeper::blocking::Client::connect(url).expect("a store");
                 assert_eq!(client.force_release("job").expect("a store").from.len(), 1);
@@ -123,8 +119,14 @@ fn a_daemon_is_ended_when_the_command_is_ended_by_a_signal_or_the_lock_is_lost()
     });
 }
 
-fn session(pid: Pid) -> Option<Pid> {
-    rustix::process::getsid(Some(pid)).ok()
+/// Fields of `/proc/PID/stat` after the name.
+const PARENT: usize = 1;
+const SESSION: usize = 3;
+
+/// A process that another one names. `None` if there is none, or if it is outside this process namespace.
+fn stat(of: Pid, field: usize) -> Option<Pid> {
+    let stat = std::fs::read_to_string(format!("/proc/{of}/stat")).ok()?;
+    Pid::from_raw(stat.rsplit(") ").next()?.split(' ').nth(field)?.parse().ok()?)
 }
 
 #[test]
