@@ -123,7 +123,7 @@ impl Referee {
                 }
             }
             What::Crashed | What::Paused | What::Resumed | What::Cut | What::Healed | What::Disturbed { .. } => {
-                self.client(event)
+                self.client(event);
             }
             What::Unhealthy { forgot, lag } => {
                 self.unhealthy = Some((event.at, *lag));
