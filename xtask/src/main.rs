@@ -20,8 +20,9 @@ cargo xtask test            everything that must hold before a change goes in
 cargo xtask test STEP...    only these steps
 cargo xtask interop [TEST]  the tests beside the real Redisson, with what they need; arguments go to them
 cargo xtask faults [TEST]   masters killed, networks parted and slots moved again and again, about half an hour; arguments go to the tests
-cargo xtask bench [--quick] [--only WORKLOAD]
-                            ours beside the peers; writes docs/benchmarks.md; a workload is a letter from a to j
+cargo xtask bench [--quick] [--only WORKLOADS] [--before PROGRAM]
+                            ours beside the peers; writes docs/benchmarks.md; workloads are letters from a to j;
+                            --before compares with the bench-ours of an older commit
 cargo xtask picture         records the terminal of the README anew; writes docs/images/terminal.svg
 cargo xtask help            this
 
