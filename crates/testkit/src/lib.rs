@@ -10,5 +10,6 @@
 )]
 
 pub mod poll;
+pub mod postgres;
 pub mod proxy;
 pub mod server;

@@ -1,12 +1,16 @@
 //! Backends that touch a store; each knows only the contract, never another store. `kit` is what they share.
 
 #[cfg_attr(
-    not(all(feature = "sqlite", target_os = "linux")),
+    not(any(all(feature = "sqlite", target_os = "linux"), feature = "postgres")),
     allow(dead_code, reason = "the memory store keeps whole records and needs no tables")
 )]
 pub(crate) mod kit;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "redis")]
 pub mod redis;
+#[cfg(feature = "postgres")]
+pub(crate) mod sql;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
