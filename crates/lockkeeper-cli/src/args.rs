@@ -1,13 +1,12 @@
 //! The command line: the verbs, and what is said about mistakes in it. The options of a verb are in its file.
 
 use std::ffi::OsString;
-use std::io::Write as _;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use lockkeeper::name::Name;
 
-use crate::command::{completions, doctor, help, hold, latch, list, man, release, run, semaphore, show, watch};
+use crate::command::{completions, doctor, help, hold, latch, list, man, print_text, release, run, semaphore, show, watch};
 use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
 
@@ -86,10 +85,7 @@ impl Early {
     /// Prints it and returns the exit status.
     pub(crate) fn show(&self) -> u8 {
         match self {
-            Self::Told(text) => {
-                let _ = write!(std::io::stdout(), "{text}");
-                0
-            }
+            Self::Told(text) => print_text(text).unwrap_or_else(|failure| failure.show()),
             Self::Refused(failure) => failure.show(),
         }
     }

@@ -87,9 +87,9 @@ impl LockOptions {
         }
     }
 
-    /// Connects to the store, unless a signal comes first.
-    pub(crate) async fn connect(&self, signals: &mut Signals) -> Result<Client, Failure> {
-        let builder = Client::builder();
+    /// Connects to the store, unless a signal comes first. `program` is shown to operators beside the lock.
+    pub(crate) async fn connect(&self, program: &str, signals: &mut Signals) -> Result<Client, Failure> {
+        let builder = Client::builder().program(program);
         let builder = if let Some(lease) = self.lease { builder.lease(lease) } else { builder };
         let limit = if self.no_wait { None } else { self.wait.filter(|wait| !wait.is_zero()) };
         let connecting = async {

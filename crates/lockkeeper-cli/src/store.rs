@@ -1,6 +1,7 @@
 //! Which store: the option, else the environment, else the config file, else the default.
 
 use std::fmt;
+use std::process::Command;
 
 use clap::Args;
 use lockkeeper::{Builder, Client};
@@ -66,8 +67,68 @@ impl StoreOption {
     }
 }
 
+/// Gives a command the store's URL without its passwords, if the environment has them: whoever can read the command's environment must not learn them.
+///
+/// The variable stays: without it a lockkeeper inside the command would use another store, and exclude nobody. With it such a lockkeeper is refused by
+/// the server, in words.
+pub(crate) fn hide_password(command: &mut Command) {
+    if let Some(url) = std::env::var(VARIABLE).ok().filter(|url| without_passwords(url) != *url) {
+        command.env(VARIABLE, without_passwords(&url));
+    }
+}
+
+/// The URL, or the list of URLs, without passwords.
+fn without_passwords(url: &str) -> String {
+    match url.strip_prefix("redlock:") {
+        Some(servers) => format!("redlock:{}", servers.split(',').map(without_password).collect::<Vec<_>>().join(",")),
+        None => without_password(url),
+    }
+}
+
+fn without_password(url: &str) -> String {
+    let (place, query) = url.split_once('?').map_or((url, None), |(place, query)| (place, Some(query)));
+    let place = match place.split_once("://").and_then(|(scheme, rest)| Some((scheme, rest.rsplit_once('@')?))) {
+        Some((scheme, (who, rest))) => match who.split(':').next().unwrap_or_default() {
+            "" => format!("{scheme}://{rest}"),
+            user => format!("{scheme}://{user}@{rest}"),
+        },
+        None => place.to_owned(),
+    };
+    let options: Vec<_> = query.into_iter().flat_map(|query| query.split('&')).filter(|option| !is_password(option)).collect();
+    if options.is_empty() { place } else { format!("{place}?{}", options.join("&")) }
+}
+
+fn is_password(option: &str) -> bool {
+    option.split('=').next().is_some_and(|name| name.ends_with("password"))
+}
+
 impl fmt::Debug for Chosen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Chosen").field("by", &self.by).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_removed_and_the_rest_stays() {
+        for (url, expected) in [
+            ("sqlite:/tmp/a:b@c", "sqlite:/tmp/a:b@c"),
+            ("redis://h:6379/0?tokens=redisson", "redis://h:6379/0?tokens=redisson"),
+            ("redis://me:secret@h/0", "redis://me@h/0"),
+            ("redis://:secret@h", "redis://h"),
+            ("redis://me:sec@r,et@h", "redis://me@h"),
+            ("redis+sentinel://a,b:1/m/0?sentinel_user=s&sentinel_password=x", "redis+sentinel://a,b:1/m/0?sentinel_user=s"),
+            ("redis+sentinel://me:secret@a,b/m?sentinel_password=x&replicas=2", "redis+sentinel://me@a,b/m?replicas=2"),
+            (
+                "redlock:redis://:x@a,redis://u:y@b,redis://c,max-lease=60s",
+                "redlock:redis://a,redis://u@b,redis://c,max-lease=60s",
+            ),
+            ("config:/etc/locks.toml", "config:/etc/locks.toml"),
+        ] {
+            assert_eq!(without_passwords(url), expected);
+        }
     }
 }

@@ -41,6 +41,7 @@ struct SeenHolder {
     host: Option<String>,
     pid: Option<u32>,
     program: Option<String>,
+    user: Option<String>,
     token: Option<u64>,
     held_for: Option<f64>,
     lease_left: Option<f64>,
@@ -62,6 +63,7 @@ impl From<&Snapshot> for Seen {
             host: holder.client.as_ref().map(|client| client.host.clone()),
             pid: holder.client.as_ref().map(|client| client.pid),
             program: holder.client.as_ref().map(|client| client.program.clone()),
+            user: holder.client.as_ref().and_then(|client| client.user.clone()),
             token: holder.token,
             held_for: seconds(holder.held_for),
             lease_left: seconds(holder.lease_left),
@@ -127,6 +129,18 @@ pub(crate) fn who(holder: &Holder) -> String {
     }
 }
 
+/// User, host and process of a holder, if known.
+pub(crate) fn process(holder: &Holder) -> Option<String> {
+    let client = holder.client.as_ref()?;
+    let user = client.user.as_ref().map(|user| format!("{}@", plain(user))).unwrap_or_default();
+    Some(format!("{user}{} {}", plain(&client.host), client.pid))
+}
+
+/// The program of a holder, if known.
+pub(crate) fn program(holder: &Holder) -> Option<String> {
+    holder.client.as_ref().map(|client| plain(&client.program))
+}
+
 /// A time in two units at most.
 pub(crate) fn ago(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -139,11 +153,12 @@ pub(crate) fn ago(time: Duration) -> String {
     }
 }
 
-const HEAD: [&str; 7] = ["NAME", "KIND", "OWNER", "HOST AND PID", "HELD FOR", "LEASE LEFT", "WAITERS"];
+const HEAD: [&str; 8] = ["NAME", "KIND", "OWNER", "HOST AND PID", "PROGRAM", "HELD FOR", "LEASE LEFT", "WAITERS"];
 
 /// The columns that are shortened on a narrow terminal: the owner first, because host and process say more.
-const YIELDING: [Yielding; 4] = [
+const YIELDING: [Yielding; 5] = [
     Yielding { column: 2, least: 5 },
+    Yielding { column: 4, least: 1 },
     Yielding { column: 3, least: 10 },
     Yielding { column: 1, least: 17 },
     Yielding { column: 0, least: 8 },
@@ -163,14 +178,14 @@ pub(crate) fn table(found: &[Snapshot], room: Option<usize>) -> Vec<String> {
         };
         let kind = format!("{}{number}", kind(found.kind));
         if found.holders.is_empty() {
-            rows.push([name, kind, unknown(), unknown(), unknown(), unknown(), waiters]);
+            rows.push([name, kind, unknown(), unknown(), unknown(), unknown(), unknown(), waiters]);
             continue;
         }
         for (at, holder) in found.holders.iter().enumerate() {
             let (name, kind, waiters) = if at == 0 { (name.clone(), kind.clone(), waiters.clone()) } else { Default::default() };
-            let host = holder.client.as_ref().map_or_else(unknown, |client| format!("{} {}", plain(&client.host), client.pid));
+            let [process, program] = [process(holder), program(holder)].map(|text| text.unwrap_or_else(unknown));
             let [held, left] = [holder.held_for, holder.lease_left].map(|time| time.map_or_else(unknown, ago));
-            rows.push([name, kind, plain(&holder.owner), host, held, left, waiters]);
+            rows.push([name, kind, plain(&holder.owner), process, program, held, left, waiters]);
         }
     }
     table::fitted(&rows, &YIELDING, room)

@@ -5,10 +5,12 @@
 #[cfg(feature = "blocking")]
 mod blocker;
 mod park;
+mod process;
 
 #[cfg(feature = "blocking")]
 pub(crate) use blocker::Blocker;
 pub(crate) use park::park_on;
+pub(crate) use process::{host, user};
 
 use std::fmt;
 use std::future::Future;
@@ -331,18 +333,6 @@ impl<F: Future + Unpin> Future for Within<F> {
             Self::Untimed { .. } => Poll::Pending,
         }
     }
-}
-
-/// The name of this machine, for people who look at who holds a lock.
-#[cfg(unix)]
-pub(crate) fn host() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// The name of this machine, for people who look at who holds a lock.
-#[cfg(not(unix))]
-pub(crate) fn host() -> String {
-    std::env::var("COMPUTERNAME").unwrap_or_else(|_| "-".to_owned())
 }
 
 /// The clock of leases. It must count the time for which the machine sleeps: a hold whose lease ended meanwhile must not look valid.

@@ -18,7 +18,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("layer", &["backend"]),
     ("store", &["backend", "model", "fence"]),
     ("model", &["backend"]),
-    ("conformance", &["sync", "session", "backend", "layer", "fence"]),
+    ("conformance", &["sync", "session", "backend", "layer", "model", "fence"]),
     ("backend", &[]),
     ("testing", &["client", "layer", "store"]),
 ];

@@ -17,9 +17,10 @@ fn rows() -> impl Iterator<Item = &'static str> {
 fn exists(test: &str) -> bool {
     let (file, name) = test.rsplit_once("::").expect("a file and a name");
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let path = match file.strip_prefix("conformance::") {
-        Some(group) => root.join(format!("src/conformance/{group}.rs")),
-        None => root.join(format!("tests/{}.rs", file.replace("::", "/"))),
+    let path = match file.split_once("::") {
+        Some(("conformance", group)) => root.join(format!("src/conformance/{group}.rs")),
+        Some(("cli", group)) => root.join(format!("../lockkeeper-cli/tests/cli/{group}.rs")),
+        _ => root.join(format!("tests/{}.rs", file.replace("::", "/"))),
     };
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.contains(&format!("fn {name}(")) || text.contains(&format!("    {name}: "))

@@ -69,10 +69,10 @@ impl Broken {
         let attempt = self.store.acquire(request).await?;
         match (self.flaw, attempt) {
             (Flaw::TokensAreConstant, Attempt::Granted(grant)) => {
-                return Ok(Attempt::Granted(Grant { token: grant.token.map(|_| 7), ..grant }));
+                return Ok(Attempt::Granted(Grant::new(grant.token.map(|_| 7), grant.good_for)));
             }
             (Flaw::EverybodyIsGranted, Attempt::Busy(_)) => {
-                return Ok(Attempt::Granted(Grant { token: Some(7), good_for: Duration::from_secs(30) }));
+                return Ok(Attempt::Granted(Grant::new(Some(7), Duration::from_secs(30))));
             }
             (_, Attempt::Granted(_)) => self.granted.lock().unwrap().push(key),
             _ => {}
@@ -93,7 +93,7 @@ impl Broken {
         }
         let mut released = self.store.release(request).await?;
         if successor.is_some() {
-            released.next = Some(Attempt::Granted(Grant { token: Some(7), good_for: Duration::from_secs(30) }));
+            released.next = Some(Attempt::Granted(Grant::new(Some(7), Duration::from_secs(30))));
         }
         if self.flaw == Flaw::WakingIsNotTold {
             released.woke = None;

@@ -234,6 +234,8 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, wire: Wire) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let count = tokio::select! {
+            // What is sent after a reset was ordered must not pass.
+            biased;
             _ = reset.wait_for(|below| wire.number < *below) => {
                 let _ = from.as_ref().set_zero_linger();
                 return;

@@ -63,12 +63,12 @@ pub(crate) enum Change {
 }
 
 impl Child {
-    /// Starts the command that `command` describes, in a process group of its own that holds `alive` open.
-    pub(crate) fn start(mut command: Command, alive: Option<OwnedFd>) -> io::Result<Self> {
+    /// Starts the command that `command` describes, in a process group of its own that holds `alive` open. The lock is held until `deadline`.
+    pub(crate) fn start(mut command: Command, alive: Option<OwnedFd>, deadline: Instant) -> io::Result<Self> {
         let changes = unix::signal(SignalKind::child())?;
         // Processes whose parent ended become children of this process: it is told of their end, and finds those that left the group.
         set_child_subreaper(Some(getpid()))?;
-        let mut watchdog = Watchdog::start()?;
+        let mut watchdog = Watchdog::start(deadline)?;
         // In a process namespace the number of our group may be 0: then its leader is outside, and there is no terminal to lend.
         let group = Process::find(getpid()).and_then(|this| Pid::from_raw(this.group));
         let lender = group.and_then(Lender::open);

@@ -53,9 +53,11 @@ pub(super) struct Watchdog {
 
 impl Watchdog {
     /// Starts it, in a process group of its own: signals from the terminal are not meant for it.
-    pub(super) fn start() -> io::Result<Self> {
-        let (pid, pipe) = spawn(None, Instant::NEVER)?;
-        Ok(Self { pid, pipe, group: None, until: Instant::NEVER })
+    ///
+    /// It knows the deadline from its start: the runner may be stopped right after it started the command.
+    pub(super) fn start(until: Instant) -> io::Result<Self> {
+        let (pid, pipe) = spawn(None, until)?;
+        Ok(Self { pid, pipe, group: None, until })
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -232,7 +234,8 @@ impl Watch {
             return;
         }
         let stopped = self.runner.and_then(Process::find).is_none_or(|runner| runner.is_stopped());
-        if stopped || late >= RUNNER_FIRST {
+        // Without a group the command is just being started: it is ended as soon as its group is known.
+        if self.group.is_some() && (stopped || late >= RUNNER_FIRST) {
             self.end_group();
             self.until = Instant::NEVER;
         }

@@ -39,7 +39,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     let name = args::name(arguments.name)?;
     let lock = arguments.lock;
     let mut signals = Signals::take().map_err(|error| internal("cannot receive signals", &error))?;
-    let client = lock.connect(&mut signals).await?;
+    let client = lock.connect("lockkeeper hold", &mut signals).await?;
     let guard = lock.acquire(&client, &name, began, &mut signals).await?;
     let claim = lock.claim();
     let line = Line {

@@ -60,12 +60,21 @@ async fn connect(store: &StoreOption) -> Result<Client, Failure> {
     store.connect(Client::builder()).await
 }
 
-/// Prints lines. A reader that closed the pipe is no error.
+/// The status of a program that the end of its reader ended: 128 and SIGPIPE. Nothing is said, as by any program in a pipe.
+const READER_GONE: u8 = 128 + 13;
+
+/// Prints lines. What could not be written is a failure: a script must not take an empty list for no locks.
 fn print<S: AsRef<str>>(lines: impl IntoIterator<Item = S>) -> Result<u8, Failure> {
     let text: String = lines.into_iter().map(|line| format!("{}\n", line.as_ref())).collect();
+    print_text(&text)
+}
+
+/// Prints text as it is; see [`print`].
+pub(crate) fn print_text(text: &str) -> Result<u8, Failure> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(internal("cannot write to stdout", &error)),
-        _ => Ok(0),
+        Ok(()) => Ok(0),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure { code: READER_GONE, message: None }),
+        Err(error) => Err(internal("cannot write to stdout", &error)),
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
+use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use lockkeeper::backend::Claim;
+use lockkeeper::runtime::Instant as LeaseInstant;
 use lockkeeper::{Client, ErrorKind};
 use tokio::time::sleep_until;
 
@@ -18,7 +20,7 @@ use crate::lock_options::LockOptions;
 use crate::nested::{self, Outer};
 use crate::signals::Signals;
 use crate::supervise::{Rules, supervise};
-use crate::{args, duration};
+use crate::{args, duration, store};
 
 pub(crate) const USAGE: &str =
     "lockkeeper run [OPTIONS] NAME [--] COMMAND [ARG]...\n       lockkeeper run [OPTIONS] -c STRING NAME";
@@ -71,6 +73,10 @@ pub(crate) struct Arguments {
     /// If a command around this one holds the lock, run under its hold; exit 79 when that hold is lost
     #[arg(long, conflicts_with = "permits")]
     reenter: bool,
+
+    /// Let the command inherit the password in LOCKKEEPER_STORE; without it the command gets the URL without the password
+    #[arg(long)]
+    pass_password: bool,
 
     /// Run STRING with $SHELL, else with /bin/sh
     #[arg(short, long, value_name = "STRING")]
@@ -126,6 +132,10 @@ impl Arguments {
         {
             return Err(refused(&format!("--max-hold {most:?} is shorter than --at-least {least:?}; use a longer --max-hold")));
         }
+        let mut command = command;
+        if !self.pass_password {
+            store::hide_password(&mut command);
+        }
         Ok(Job { options: self, name, command })
     }
 
@@ -145,7 +155,9 @@ pub(crate) async fn run(mut job: Job) -> Result<u8, Failure> {
     let began = Instant::now();
     // From here on a signal ends the wait in good order, or goes to the command.
     let mut signals = Signals::take().map_err(|error| internal("cannot receive signals", &error))?;
-    let client = job.options.lock.connect(&mut signals).await?;
+    // The command's own name only: its arguments may contain a password.
+    let program = job.command.get_program().to_string_lossy().into_owned();
+    let client = job.options.lock.connect(&program, &mut signals).await?;
     if job.options.reenter
         && let Some(outer) = nested::outer(&job.name)
     {
@@ -155,7 +167,7 @@ pub(crate) async fn run(mut job: Job) -> Result<u8, Failure> {
     let since = Instant::now();
     nested::set_environment(&mut job.command, &guard, guard.token());
     let rules = job.options.rules(&job.name, since);
-    let ended = match client.liveness().map_err(Failure::from).and_then(|alive| start(job.command, alive)) {
+    let ended = match client.liveness().map_err(Failure::from).and_then(|alive| start(job.command, alive, guard.deadline())) {
         Ok(child) => {
             let lost = async { guard.lost().await.to_string() };
             supervise(child, rules, lost, || guard.deadline(), &mut signals).await
@@ -193,7 +205,7 @@ async fn run_inside(mut job: Job, client: &Client, outer: &Outer, mut signals: S
         say(&format!("running under {name:?}, which a command around this one holds as {}", outer.owner));
     }
     let rules = job.options.rules(name, Instant::now());
-    let child = start(job.command, None)?;
+    let child = start(job.command, None, known_until.get())?;
     let lost = outer_lost(client, name, outer, &known_until);
     let ended = supervise(child, rules, lost, || known_until.get(), &mut signals).await?;
     // It may have been lost since the last check.
@@ -204,8 +216,8 @@ async fn run_inside(mut job: Job, client: &Client, outer: &Outer, mut signals: S
     Ok(ended)
 }
 
-fn start(command: Command, alive: Option<std::os::fd::OwnedFd>) -> Result<Child, Failure> {
-    Child::start(command, alive).map_err(|error| internal("cannot start a process", &error))
+fn start(command: Command, alive: Option<OwnedFd>, deadline: LeaseInstant) -> Result<Child, Failure> {
+    Child::start(command, alive, deadline).map_err(|error| internal("cannot start a process", &error))
 }
 
 /// Releases the lock. The command's status stands, unless the lock was lost while the command ran.

@@ -66,14 +66,13 @@ fn whole(found: &Snapshot, room: Option<usize>) -> Vec<String> {
         lines.push("holders:".to_owned());
         let mut rows = vec![["HOLDS", "TOKEN", "OWNER", "HOST AND PID", "PROGRAM", "HELD FOR", "LEASE LEFT"].map(str::to_owned)];
         rows.extend(found.holders.iter().map(|holder| {
-            let client = holder.client.as_ref();
             let [held, left] = [holder.held_for, holder.lease_left].map(|time| time.map_or_else(unknown, ago));
             [
                 view::claim(holder.claim),
                 holder.token.map_or_else(unknown, |token| token.to_string()),
                 plain(&holder.owner),
-                client.map_or_else(unknown, |client| format!("{} {}", plain(&client.host), client.pid)),
-                client.map_or_else(unknown, |client| plain(&client.program)),
+                view::process(holder).unwrap_or_else(unknown),
+                view::program(holder).unwrap_or_else(unknown),
                 held,
                 left,
             ]

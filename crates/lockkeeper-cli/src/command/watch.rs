@@ -1,7 +1,7 @@
 //! `lockkeeper watch`: the locks that are held, updated: in place on a terminal, or one line of JSON per change.
 
-use std::collections::BTreeMap;
-use std::io::{IsTerminal as _, Write as _, stdout};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::stdout;
 use std::time::Duration;
 
 use clap::Args;
@@ -9,7 +9,7 @@ use lockkeeper::Client;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::{connect, json, print};
+use super::{connect, json, print, print_text};
 use crate::duration;
 use crate::exit::{Code, Failure, say};
 use crate::selection::{Selected, Selection};
@@ -74,8 +74,8 @@ async fn changes(client: &Client, arguments: &Arguments) -> Result<u8, Failure> 
     loop {
         let found: Vec<Seen> = look(client, arguments).await.found.iter().map(Seen::from).collect();
         let mut lines = Vec::new();
-        let gone: Vec<String> = known.keys().filter(|name| found.iter().all(|seen| seen.name != **name)).cloned().collect();
-        for seen in gone.iter().filter_map(|name| known.remove(name)) {
+        let names: BTreeSet<&str> = found.iter().map(|seen| seen.name.as_str()).collect();
+        for (_, seen) in known.extract_if(.., |name, _| !names.contains(name.as_str())) {
             lines.push(json(&Line { change: "gone", seen: &seen })?);
         }
         for seen in found {
@@ -84,9 +84,7 @@ async fn changes(client: &Client, arguments: &Arguments) -> Result<u8, Failure> 
                 before => lines.push(json(&Line { change: if before.is_some() { "changed" } else { "new" }, seen: &seen })?),
             }
         }
-        if !write(&lines)? {
-            return Ok(0);
-        }
+        write(&lines)?;
         sleep(arguments.every).await;
     }
 }
@@ -97,9 +95,7 @@ async fn append(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
         let found = look(client, arguments).await.found;
         let now: Vec<Seen> = found.iter().map(|found| Seen::from(found).timeless()).collect();
         if before.as_ref() != Some(&now) {
-            if !write(&view::table(&found, terminal::room()))? {
-                return Ok(0);
-            }
+            write(&view::table(&found, terminal::room()))?;
             before = Some(now);
         }
         sleep(arguments.every).await;
@@ -126,19 +122,12 @@ async fn redraw(client: &Client, arguments: &Arguments) -> Result<u8, Failure> {
         let up = if drawn > 0 { format!("\x1b[{drawn}A") } else { String::new() };
         let lines: Vec<_> = lines.iter().map(|line| format!("{}\x1b[K", terminal::cut(line, columns))).collect();
         drawn = lines.len();
-        let _ = write!(stdout(), "{up}\r\x1b[J");
-        if !write(&lines)? {
-            return Ok(0);
-        }
+        print_text(&format!("{up}\r\x1b[J{}\n", lines.join("\n")))?;
         sleep(arguments.every).await;
     }
 }
 
-/// Prints the lines. Returns whether stdout is still open.
-fn write(lines: &[String]) -> Result<bool, Failure> {
-    if lines.is_empty() {
-        return Ok(true);
-    }
-    print(lines)?;
-    Ok(stdout().is_terminal() || stdout().flush().is_ok())
+/// Prints the lines, if there are any.
+fn write(lines: &[String]) -> Result<(), Failure> {
+    if lines.is_empty() { Ok(()) } else { print(lines).map(drop) }
 }

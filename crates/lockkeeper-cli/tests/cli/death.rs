@@ -96,7 +96,7 @@ fn a_runner_stopped_past_its_lease_ends_the_command_with_79() {
 /// A command around another, both under the lock `job`; the inner words come after `run`.
 fn nested(url: &str, inner: &str) -> std::process::Command {
     let binary = env!("CARGO_BIN_EXE_lockkeeper");
-    run(["-S", url, "-l", "900ms", "job", "sh", "-c", &format!("'{binary}' run -S '{url}' {inner}")])
+    run(["-S", url, "-l", "6s", "job", "sh", "-c", &format!("'{binary}' run -S '{url}' {inner}")])
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn a_hold_around_it_that_is_lost_ends_it_with_79() {
 #[test]
 fn a_stopped_command_is_not_our_stop_and_the_lock_is_kept() {
     on_each_store("a_stopped_command_is_not_our_stop_and_the_lock_is_kept", |url| {
-        let mut holder = run(["-S", url, "-l", "600ms", "job", "sh", "-c", "echo $$; cat; echo end"])
+        let mut holder = run(["-S", url, "-l", "3s", "job", "sh", "-c", "echo $$; cat; echo end"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -172,8 +172,8 @@ fn a_stopped_command_is_not_our_stop_and_the_lock_is_kept() {
         stdout.read_line(&mut line).expect("a line");
         let shell = Pid::from_raw(line.trim().parse().expect("a pid")).expect("a pid");
         kill_process(shell, Signal::STOP).expect("it runs");
-        // Twice its lease: only a runner that runs keeps it.
-        assert_eq!(end(&mut run(["-S", url, "-w", "1.2", "job", "true"])).code, Some(1));
+        // Longer than its lease: only a runner that runs keeps it.
+        assert_eq!(end(&mut run(["-S", url, "-w", "4", "job", "true"])).code, Some(1));
         kill_process(shell, Signal::CONT).expect("it runs");
         holder.stdin.take().expect("piped").write_all(b"x\n").expect("it reads");
         let mut rest = String::new();

@@ -108,7 +108,7 @@ fn a_daemon_is_ended_when_the_command_is_ended_by_a_signal_or_the_lock_is_lost()
         for (lost, status) in [(false, 137), (true, 79)] {
             // The shell between them has ended, so that the daemon is nobody's child but the runner's.
             let script = "(setsid sleep 300 >/dev/null 2>&1 & echo $$ $!); exec sleep 300";
-            let (mut runner, _stdout, pids) = started(&mut run(["-S", url, "-l", "900ms", "job", "sh", "-c", script]));
+            let (mut runner, _stdout, pids) = started(&mut run(["-S", url, "-l", "6s", "job", "sh", "-c", script]));
             until("the daemon has left the group", || session(pids[1]) == Some(pids[1]));
             if lost {
                 let client = lockkeeper::blocking::Client::connect(url).expect("a store");

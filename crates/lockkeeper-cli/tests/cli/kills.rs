@@ -218,3 +218,42 @@ fn without_a_common_lock_the_log_shows_overlaps() {
         until("it is gone", || !is_running(running.command) && !is_running(running.grandchild));
     }
 }
+
+/// The runner may be stopped between the start of the command and its first word to the watchdog.
+#[test]
+fn the_watchdog_knows_the_deadline_from_its_start() {
+    let directory = Directory::new("the_watchdog_knows_the_deadline_from_its_start");
+    let log = directory.0.join("log");
+    let mut running = Running::start(&crate::stores::fresh(), "job", 1, log.to_str().expect("UTF-8"), "30s");
+    let line = fs::read_to_string(format!("/proc/{}/cmdline", running.watchdog().expect("it has one"))).expect("it runs");
+    let deadline: u64 = line.split('\0').nth(4).expect("runner, group and deadline").parse().expect("a number");
+    assert!(deadline < u64::MAX, "{line:?}");
+    running.runner.kill().expect("it runs");
+    running.runner.wait().expect("it is killed");
+    until("it is gone", || !is_running(running.command) && !is_running(running.grandchild));
+}
+
+/// The command may name its group after the deadline: then it is ended at once.
+#[test]
+fn a_command_that_starts_after_the_deadline_is_ended() {
+    use std::io::Write as _;
+    use std::os::unix::process::CommandExt as _;
+    let mut sleeper = std::process::Command::new("sleep");
+    let [mut runner, mut command] = [(); 2].map(|()| sleeper.arg("300").process_group(0).spawn().expect("it starts"));
+    kill_process(Pid::from_child(&runner), Signal::STOP).expect("it runs");
+    let mut watchdog = std::process::Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
+        .args(["__watchdog", &runner.id().to_string(), "0", "1"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    // Enough for it to see that the deadline has passed.
+    std::thread::sleep(Duration::from_millis(300));
+    let mut words = watchdog.stdin.take().expect("piped");
+    writeln!(words, "group {}", command.id()).expect("it reads");
+    until("the command is ended", || !is_running(Pid::from_child(&command)));
+    writeln!(words, "done").expect("it reads");
+    watchdog.wait().expect("it ends");
+    command.wait().expect("it is ended");
+    runner.kill().expect("it runs");
+    runner.wait().expect("it is killed");
+}

@@ -9,6 +9,7 @@ mod helps;
 mod hostile;
 mod kills;
 mod numbers;
+mod output;
 mod places;
 mod pty;
 mod redis;

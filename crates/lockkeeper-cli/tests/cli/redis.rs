@@ -100,13 +100,14 @@ fn a_signal_ends_the_waiting_and_leaves_nothing() {
 #[test]
 fn a_lost_lock_ends_the_command_with_79() {
     on_each_store("a_lost_lock_ends_the_command_with_79", |url| {
-        let holder = running(url, &["-l", "600ms"], "echo running; exec sleep 60");
+        let holder = running(url, &["-l", "6s"], "echo running; exec sleep 60");
         let began = Instant::now();
         let client = Client::connect(url).expect("a server");
         assert_eq!(client.force_release("job").expect("a server").from.len(), 1);
         let output = holder.wait_with_output().expect("it ends");
         assert_eq!(output.status.code(), Some(79));
         assert!(String::from_utf8_lossy(&output.stderr).contains("is lost"), "{output:?}");
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        // A third of the lease, the grace, and what a loaded machine takes.
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
     });
 }

@@ -50,7 +50,7 @@ fn until_known(url: &str, holder: &std::process::Child) {
 #[test]
 fn a_hold_that_is_taken_away_ends_with_79() {
     on_each_store("a_hold_that_is_taken_away_ends_with_79", |url| {
-        let (holder, _) = holding(url, &["-l", "600ms", "job"]);
+        let (holder, _) = holding(url, &["-l", "6s", "job"]);
         until_known(url, &holder);
         assert_refused(&mut lockkeeper(["release", "-S", url, "job"]), 64, "--yes");
         let ended = end(&mut lockkeeper(["release", "-S", url, "--yes", "job"]));

@@ -16,6 +16,17 @@ pub enum Liveness {
     Session(Duration),
 }
 
+impl Liveness {
+    /// How long a session lasts without contact, where holds live in one.
+    #[must_use]
+    pub const fn session(self) -> Option<Duration> {
+        match self {
+            Self::Lease => None,
+            Self::Session(lasts) => Some(lasts),
+        }
+    }
+}
+
 /// What a store can do: [`Capabilities::new`] knows of nothing, each `with_…` adds something.
 ///
 /// ```
@@ -54,6 +65,8 @@ pub struct Capabilities {
     /// A request that arrives after its `not_after` changes nothing. Where this is false an answer that was lost is settled by a
     /// [`Release`](super::Release) with `settle`.
     pub refuses_late: bool,
+    /// The store tells by itself of ended sessions and deleted holds ([`Backend::events`](super::Backend::events)); else the keeper asks.
+    pub events: bool,
     /// What keeps a hold alive.
     pub liveness: Liveness,
     /// The shortest lease that it can keep.
@@ -82,6 +95,7 @@ impl Capabilities {
             any_name: false,
             push: false,
             refuses_late: false,
+            events: false,
             liveness: Liveness::Lease,
             min_lease: Duration::from_millis(10),
             max_lease: Duration::from_secs(365 * 24 * 3600),
@@ -150,6 +164,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_refuses_late(mut self) -> Self {
         self.refuses_late = true;
+        self
+    }
+
+    /// Ended sessions and deleted holds are told.
+    #[must_use]
+    pub const fn with_events(mut self) -> Self {
+        self.events = true;
         self
     }
 

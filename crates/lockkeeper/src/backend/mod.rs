@@ -10,6 +10,7 @@ mod finding;
 mod notify;
 mod outcome;
 mod request;
+mod session;
 mod snapshot;
 mod vote;
 
@@ -19,6 +20,7 @@ pub use finding::{Finding, Verdict};
 pub use notify::{Notifier, Subscription};
 pub use outcome::{Attempt, AttemptAll, Busy, CountOutcome, Counted, Grant, Released, Renewed};
 pub use request::{Acquire, Claim, Count, CountOp, CounterOp, Kind, LatchOp, Release, Renew, SemaphoreOp, Watch};
+pub use session::{EventSender, KeptAlive, StoreEvent, StoreEvents};
 pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiter};
 pub use vote::{Decision, KeepVotes, Standing, Vote, VoteRequest, Voter};
 
@@ -98,6 +100,21 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// *Atomic per element:* one that fails does not touch the others. A lease is never shortened.
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>>;
+
+    /// Keeps this client's session alive, with all that lives in it. Opens a session if there is none.
+    ///
+    /// Needs [`Liveness::Session`]; the keeper sends it every third of the session, once for all holds of the client. A session that ended is not
+    /// continued: the answer is then about a new one, with a larger number.
+    fn keep_alive(&self) -> Reply<'_, KeptAlive> {
+        let error = self.capabilities().unsupported("session");
+        Box::pin(std::future::ready(Err(error)))
+    }
+
+    /// What the store tells by itself about the holds of this client, from now on. Needs [`Capabilities::events`]; events of other clients may be
+    /// among them.
+    fn events(&self) -> StoreEvents {
+        StoreEvents::none()
+    }
 
     /// Changes or reads a number: a counting semaphore, a latch, the size of a semaphore.
     ///

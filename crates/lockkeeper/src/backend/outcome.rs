@@ -17,12 +17,39 @@ pub enum Attempt {
 
 /// What was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Grant {
     /// The number of the fencing token; permits of a semaphore have none, and stores without fencing have none at all.
     pub token: Option<u64>,
     /// How long the hold is safe, counted from when the request was sent. Stores with leases answer the lease asked for; the caller
     /// subtracts what clocks may drift apart.
     pub good_for: Duration,
+    /// The number of the client's session that the hold lives in, see [`KeptAlive`](super::KeptAlive); 0 where holds have leases.
+    #[serde(default)]
+    pub session: u64,
+    /// How many numbers after `token` the store reserved for this hold too; 0 unless it gives ranges.
+    #[serde(default)]
+    pub spare_tokens: u32,
+}
+
+impl Grant {
+    /// A hold with this token that is safe for so long, counted from when the request was sent.
+    #[must_use]
+    pub const fn new(token: Option<u64>, good_for: Duration) -> Self {
+        Self { token, good_for, session: 0, spare_tokens: 0 }
+    }
+
+    /// The same, living in the client's session of this number.
+    #[must_use]
+    pub const fn in_session(self, session: u64) -> Self {
+        Self { session, ..self }
+    }
+
+    /// The same, with so many further token numbers.
+    #[must_use]
+    pub const fn with_spare_tokens(self, spare_tokens: u32) -> Self {
+        Self { spare_tokens, ..self }
+    }
 }
 
 /// Why to wait, and how long at most before asking again.

@@ -65,8 +65,11 @@ pub struct ClientCard {
     pub host: String,
     /// The process.
     pub pid: u32,
-    /// The program.
+    /// The program: the file name of its executable, unless the client gave another name.
     pub program: String,
+    /// The user that the process runs as, if known.
+    #[serde(default)]
+    pub user: Option<String>,
 }
 
 /// Which names to list.

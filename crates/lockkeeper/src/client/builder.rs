@@ -23,11 +23,12 @@ use crate::session::{Session, Settings};
 pub struct Builder {
     settings: Settings,
     runtime: Runtime,
+    program: Option<String>,
 }
 
 impl Default for Builder {
     fn default() -> Self {
-        Self { settings: Settings::default(), runtime: Runtime::system() }
+        Self { settings: Settings::default(), runtime: Runtime::system(), program: None }
     }
 }
 
@@ -61,6 +62,14 @@ impl Builder {
     /// it a guard dropped at the end of `main` would leave its name held for a whole lease.
     pub fn drop_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drop_timeout = timeout;
+        self
+    }
+
+    /// The program's name as operators see it beside the client's holds (default: the file name of the executable). Others can read it:
+    /// pass no command line, which may contain a password.
+    pub fn program(mut self, name: impl Into<String>) -> Self {
+        // Stores keep a client's card as lines of text.
+        self.program = Some(name.into().replace(char::is_control, "\u{fffd}"));
         self
     }
 
@@ -101,6 +110,9 @@ impl Builder {
 
     fn over(self, backend: Arc<dyn Backend>, url: String, target: Option<url::Target>) -> Result<Client> {
         let session = Session::observed(Arc::new(Observe::new(backend)), self.settings, self.runtime, Arc::new(Metrics))?;
+        if let Some(program) = self.program {
+            session.set_program(program);
+        }
         Ok(Client::new(session, url, target))
     }
 }

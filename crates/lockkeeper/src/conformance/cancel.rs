@@ -8,7 +8,7 @@ use super::any::{How, rival, take, try_take};
 use crate::backend::{Acquire, Claim};
 use crate::runtime::BoxFuture;
 use crate::session::Session;
-use crate::sync::{CountDownLatch, CountingSemaphore, Mutex, RwLock};
+use crate::sync::{CountDownLatch, CountingSemaphore, MultiLock, Mutex, RwLock};
 
 const PERMIT: Claim = Claim::Permits { take: 1, of: 1 };
 
@@ -127,6 +127,47 @@ pub async fn a_free_permit_is_left_wherever_it_is_dropped(world: &World) {
 /// P5: a permit that another has.
 pub async fn a_held_permit_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_held(world, PERMIT).await;
+}
+
+/// P5: several locks of which another holds one: neither a hold nor a place is left at any of them.
+pub async fn a_held_multi_lock_is_left_wherever_it_is_dropped(world: &World) {
+    world.chaos().yielding(1);
+    let client = world.client();
+    for held in ["n1", "n2"] {
+        for polls in 1..=12 {
+            let holder = world.stranger();
+            world.grant(Acquire { lease: Duration::from_secs(60), ..world.ask(held, Claim::Mutex, holder) }).await;
+            let all = MultiLock::new().and(Mutex::new(&client, "n1")).and(Mutex::new(&client, "n2"));
+            let mut acquiring: BoxFuture<'_, _> = Box::pin(async { all.lock().await });
+            assert!(poll(world, &mut acquiring, polls).await.is_none(), "{held} is held by another");
+            drop(acquiring);
+            assert!(world.give_back(held, Claim::Mutex, holder).await);
+            for name in ["n1", "n2"] {
+                world.until("nothing is left", || async { is_unused(world, name).await }).await;
+            }
+        }
+    }
+}
+
+async fn is_unused(world: &World, name: &str) -> bool {
+    world.look(name).await.is_none_or(|found| found.holders.is_empty() && found.queue.is_empty())
+}
+
+/// P5: whatever it waited for, a waiter that gave up or was dropped while it waited has no place in the queue.
+pub async fn a_waiter_of_any_claim_that_gives_up_leaves_no_place(world: &World) {
+    let client = world.client();
+    for claim in world.claims() {
+        let name = format!("{claim:?}");
+        let holder = world.occupy(&name, rival(claim)).await;
+        let gave_up = take(&client, &name, claim, How { wait: Some(world.units(2)), lease: None }).await;
+        assert!(gave_up.is_err());
+        world.until("no place is left", || async { world.queued(&name).await == 0 }).await;
+        let mut waiting = take(&client, &name, claim, How::default());
+        assert!(poll(world, &mut waiting, 20).await.is_none());
+        drop(waiting);
+        world.until("no place is left", || async { world.queued(&name).await == 0 }).await;
+        assert!(world.give_back(&name, rival(claim), holder).await);
+    }
 }
 
 /// P5: a waiter to whom the holder in the same process is just handing over.

@@ -19,11 +19,15 @@ pub enum Need {
     Push,
     /// Each hold has a lease of its own.
     Lease,
+    /// Holds live as long as the client's session.
+    Session,
+    /// Times in requests are compared with the store's clock.
+    RefusesLate,
 }
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::Mutex,
         Self::Fair,
         Self::RwLock,
@@ -36,6 +40,8 @@ impl Need {
         Self::AnyName,
         Self::Push,
         Self::Lease,
+        Self::Session,
+        Self::RefusesLate,
     ];
 
     /// Whether a store with these capabilities has it.
@@ -54,6 +60,8 @@ impl Need {
             Self::AnyName => by.any_name,
             Self::Push => by.push,
             Self::Lease => matches!(by.liveness, Liveness::Lease),
+            Self::Session => matches!(by.liveness, Liveness::Session(_)),
+            Self::RefusesLate => by.refuses_late,
         }
     }
 }
@@ -100,7 +108,7 @@ macro_rules! for_each_conformance_case {
                 who_writes_again_lets_another_in [RwLock, Push],
                 who_takes_a_permit_again_lets_another_in [Semaphore, Push],
                 who_is_woken_and_does_not_ask_holds_nobody_up [Mutex, Push],
-                a_release_tells_whether_it_woke_somebody [Mutex, Push],
+                a_release_tells_whether_it_woke_somebody [Mutex, Push, Lease],
             }
             leaving {
                 closing_gives_everything_back [Mutex],
@@ -114,7 +122,7 @@ macro_rules! for_each_conformance_case {
                 excludes_a_plain_mutex_of_the_same_name [Mutex, Fair],
                 wakes_the_head_when_released [Fair, Push],
                 a_lost_wake_up_costs_at_most_a_second [Fair],
-                a_dead_waiter_is_skipped_when_its_place_ends [Fair],
+                a_dead_waiter_is_skipped_when_its_place_ends [Fair, Lease],
                 a_waiter_that_gives_up_leaves_no_place [Fair],
                 a_try_neither_queues_nor_overtakes [Fair],
                 a_withdrawn_head_passes_the_turn_on [Fair, Push],
@@ -131,9 +139,10 @@ macro_rules! for_each_conformance_case {
                 a_lost_wake_up_costs_at_most_a_second [RwLock],
                 a_dead_reader_is_gone_with_its_lease [RwLock, Lease],
                 writers_do_not_starve [RwLock],
-                a_reader_yields_only_to_writers_that_came_first [RwLock],
+                a_reader_yields_only_to_writers_that_came_first [RwLock, RefusesLate],
+                a_reader_that_asked_first_is_not_held_up_by_a_writer [RwLock],
                 a_writer_that_gives_up_lets_readers_in [RwLock, Push],
-                a_dead_waiting_writer_is_skipped [RwLock],
+                a_dead_waiting_writer_is_skipped [RwLock, Lease],
                 a_downgrade_lets_readers_in_and_no_writer_between [RwLock],
                 a_downgraded_hold_is_kept [RwLock],
                 a_downgrade_needs_the_guard_of_this_lock [RwLock],
@@ -202,7 +211,7 @@ macro_rules! for_each_conformance_case {
                 a_lease_out_of_range_is_refused [Mutex],
                 work_is_dropped_when_the_hold_is_lost [Mutex],
                 a_loss_is_told_within_a_third_of_the_lease [Mutex],
-                a_long_explicit_lease_is_looked_at [Mutex],
+                a_long_explicit_lease_is_looked_at [Mutex, Lease],
                 an_unreachable_store_is_told_at_the_deadline [Mutex, Lease],
                 renewals_that_fail_for_a_while_cost_nothing [Mutex],
                 renewals_travel_together [Mutex],
@@ -236,6 +245,8 @@ macro_rules! for_each_conformance_case {
                 a_held_write_is_left_wherever_it_is_dropped [RwLock],
                 a_free_permit_is_left_wherever_it_is_dropped [Semaphore],
                 a_held_permit_is_left_wherever_it_is_dropped [Semaphore],
+                a_held_multi_lock_is_left_wherever_it_is_dropped [Mutex],
+                a_waiter_of_any_claim_that_gives_up_leaves_no_place [],
                 a_hand_over_is_left_wherever_it_is_dropped [Mutex, HandOver],
                 a_try_is_left_wherever_it_is_dropped [],
                 a_dropped_release_still_releases [],
@@ -245,6 +256,14 @@ macro_rules! for_each_conformance_case {
                 a_dropped_wait_for_a_number_takes_nothing [CountingSemaphore],
                 a_dropped_wait_for_a_latch_changes_nothing [Latch],
             }
+            session {
+                the_holds_of_a_dead_client_end_with_its_session [Session],
+                the_places_of_a_dead_client_end_with_its_session [Session],
+                a_request_of_an_ended_session_is_not_granted [Session],
+                a_kept_alive_session_keeps_its_holds [Session],
+                an_ended_session_ends_every_hold_of_the_client [Session],
+                a_cut_connection_makes_no_second_holder [Mutex, Session],
+            }
             contract {
                 acquiring_twice_is_once [],
                 releasing_twice_is_once [],
@@ -253,11 +272,11 @@ macro_rules! for_each_conformance_case {
                 a_lease_is_lengthened_and_never_shortened [Lease],
                 an_ended_lease_is_gone [Lease],
                 renewals_are_answered_one_by_one [Mutex],
-                a_late_acquire_changes_nothing [],
-                a_late_count_changes_nothing [],
+                a_late_acquire_changes_nothing [RefusesLate],
+                a_late_count_changes_nothing [RefusesLate],
                 counting_twice_is_once [CountingSemaphore],
                 a_hand_over_is_one_step [Mutex, HandOver],
-                a_late_successor_is_not_granted [Mutex, HandOver],
+                a_late_successor_is_not_granted [Mutex, HandOver, RefusesLate],
                 several_names_are_taken_together [Mutex, AcquireAll],
                 several_names_or_none [Mutex, AcquireAll],
                 several_names_with_a_wrong_kind_change_nothing [Mutex, RwLock, AcquireAll],

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex as Local};
 use std::time::Duration;
 
 use super::World;
-use crate::backend::{Acquire, Attempt, Claim, Kind};
+use crate::backend::{Acquire, Attempt, Claim, Kind, Liveness};
 use crate::error::ErrorKind;
 use crate::layer::Faulty;
 use crate::sync::{FairMutex, Mutex};
@@ -135,7 +135,9 @@ pub async fn a_withdrawn_head_passes_the_turn_on(world: &World) {
     // Whether the first release rang here too is left open: subscriptions may ring for nothing.
     world.within(Duration::from_millis(50), subscription.notified()).await;
     assert!(matches!(world.take(waiting.clone()).await, Attempt::Busy(_)), "not its turn");
-    assert!(!world.give_back("m", Claim::Fair, head).await, "it held nothing");
+    let held = world.give_back("m", Claim::Fair, head).await;
+    // Where places in a queue are holds, the first place held it without knowing.
+    assert!(!held || world.capabilities().liveness != Liveness::Lease, "it held nothing");
     assert!(world.rings(&subscription).await, "the next was not told");
     world.grant(waiting).await;
     assert!(world.give_back("m", Claim::Fair, next).await);

@@ -136,7 +136,13 @@ pub async fn lists_what_matches_a_pattern(world: &World) {
 /// A client that told who it is is seen behind its holds, until it has not said so for too long.
 pub async fn shows_who_is_behind_an_owner(world: &World) {
     let owner = world.stranger();
-    let card = ClientCard { id: owner.client, host: "rose-garden".to_owned(), pid: 4711, program: "gardener".to_owned() };
+    let card = ClientCard {
+        id: owner.client,
+        host: "rose-garden".to_owned(),
+        pid: 4711,
+        program: "gardener".to_owned(),
+        user: Some("rose".to_owned()),
+    };
     world.grant(Acquire { lease: world.units(60), ..world.ask("m", Claim::Mutex, owner) }).await;
     let seen = async || world.look("m").await.expect("held").holders[0].client.clone();
     assert_eq!(seen().await, None);

@@ -12,6 +12,8 @@
 
 mod any;
 mod catalogue;
+mod session_server;
+mod session_store;
 mod world;
 
 pub mod back_off;
@@ -30,8 +32,10 @@ pub mod names;
 pub mod reentry;
 pub mod rwlock;
 pub mod semaphore;
+pub mod session;
 
 pub use catalogue::{CASES, Case, Need};
+pub use session_store::{SessionFlaw, SessionStore};
 pub use world::{Harness, Time, World};
 
 use std::future::Future;

@@ -164,6 +164,25 @@ pub async fn a_reader_yields_only_to_writers_that_came_first(world: &World) {
     assert!(world.give_back("r", Claim::Write, writer).await);
 }
 
+/// A reader that asked before the writer did is not held up by it; one that asks after it is.
+pub async fn a_reader_that_asked_first_is_not_held_up_by_a_writer(world: &World) {
+    let (writer, early, late) = (world.stranger(), world.stranger(), world.stranger());
+    let holder = world.occupy("r", Claim::Write).await;
+    let came = world.now();
+    let reads = |owner| Acquire { since: came, ..world.ask("r", Claim::Read, owner) };
+    assert!(matches!(world.take(reads(early)).await, Attempt::Busy(_)));
+    world.pass(world.units(1)).await;
+    assert!(matches!(world.take(world.ask("r", Claim::Write, writer)).await, Attempt::Busy(_)));
+    world.pass(world.units(1)).await;
+    assert!(world.give_back("r", Claim::Write, holder).await);
+    world.grant(reads(early)).await;
+    assert!(matches!(world.take(world.ask("r", Claim::Read, late)).await, Attempt::Busy(_)), "it overtook the writer");
+    assert!(world.give_back("r", Claim::Read, early).await);
+    world.grant(world.ask("r", Claim::Write, writer)).await;
+    assert!(world.give_back("r", Claim::Write, writer).await);
+    world.give_back("r", Claim::Read, late).await;
+}
+
 /// P6: a writer that gives up lets the readers behind it in at once.
 pub async fn a_writer_that_gives_up_lets_readers_in(world: &World) {
     let (ours, theirs) = (world.client(), world.client());

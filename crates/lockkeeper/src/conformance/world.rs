@@ -1,6 +1,7 @@
 //! What a case runs in: an empty store behind a layer of faults, clients of it, and time that passes when told.
 #![allow(clippy::disallowed_methods, reason = "a test stands outside the simulation it runs")]
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use crate::backend::{
     Acquire, Attempt, Backend, Capabilities, Claim, Count, CountOp, CountOutcome, Forced, Grant, Kind, Listing, Release, Renew,
     Renewed, Snapshot, Subscription, Watch,
 };
-use crate::layer::{Chaos, Metrics, Observe};
+use crate::layer::{self, Chaos, Metrics, Observe};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
 use crate::runtime::{Instant, Runtime};
@@ -47,15 +48,26 @@ pub trait Harness: Send + Sync + 'static {
 
     /// Opens an empty store that nobody else uses. What it needs is kept alive with the backend.
     fn open(&self, runtime: Runtime) -> impl Future<Output = Arc<dyn Backend>> + Send;
+
+    /// Another way to the store that `open` gave, as another process has. A store whose holds live in sessions opens a further one.
+    fn connect(&self, store: &Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::clone(store)
+    }
 }
 
 /// An empty store, and all a case wants of it.
-#[derive(Debug)]
 pub struct World {
     chaos: Arc<Chaos>,
+    connect: Box<dyn Fn() -> Arc<dyn Backend>>,
     runtime: Runtime,
     time: Time,
     next: AtomicU64,
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("World").field("chaos", &self.chaos).field("time", &self.time).finish_non_exhaustive()
+    }
 }
 
 impl World {
@@ -77,6 +89,12 @@ impl World {
         self.chaos.capabilities()
     }
 
+    /// Another connection to the store, as another process has, through the same layer of faults. Nobody keeps its session alive.
+    #[must_use]
+    pub fn connect(&self) -> Arc<dyn Backend> {
+        layer::Layer::over(&*self.chaos, (self.connect)())
+    }
+
     /// A new client of the store, as another process would be. Its kept holds have a lease of [`World::lease`].
     #[must_use]
     pub fn client(&self) -> Session {
@@ -88,7 +106,7 @@ impl World {
     pub fn client_with(&self, change: impl FnOnce(&mut Settings)) -> Session {
         let mut settings = Settings { lease: self.lease(), ..Settings::default() };
         change(&mut settings);
-        let backend = Arc::new(Observe::new(Arc::clone(&self.chaos) as Arc<dyn Backend>));
+        let backend = Arc::new(Observe::new(self.connect()));
         Session::observed(backend, settings, self.runtime.clone(), Arc::new(Metrics)).expect("a session on a sound store")
     }
 
@@ -101,7 +119,7 @@ impl World {
     /// The lease of holds that are kept alive here.
     #[must_use]
     pub fn lease(&self) -> Duration {
-        self.units(30)
+        self.capabilities().liveness.session().unwrap_or_else(|| self.units(30))
     }
 
     /// A length of time that is long for the store and short for the test: a second where time is simulated, less where it is not.
@@ -309,6 +327,14 @@ impl World {
     }
 }
 
+/// Keeps the session of the world's own requests alive, which has no keeper.
+async fn keep_alive(store: Arc<dyn Backend>, every: Duration) {
+    loop {
+        let _ = store.keep_alive().await;
+        tokio::time::sleep(every).await;
+    }
+}
+
 pub(super) fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&World) -> Running<'_>) {
     if let Some(why) = harness.missing() {
         super::skip(name, &why);
@@ -323,8 +349,14 @@ pub(super) fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&
     executor.block_on(async {
         let runtime = if time == Time::Simulated { Runtime::simulated() } else { Runtime::system() };
         let store = harness.open(runtime.clone()).await;
-        let world = World { chaos: Arc::new(Chaos::new(store)), runtime, time, next: AtomicU64::new(1) };
+        let (opened, further) = (Arc::clone(&store), harness);
+        let connect = Box::new(move || further.connect(&opened));
+        let chaos = Arc::new(Chaos::new(Arc::clone(&store)));
+        let world = World { chaos, connect, runtime, time, next: AtomicU64::new(1) };
         let capabilities = world.capabilities();
+        if let Some(lasts) = capabilities.liveness.session() {
+            tokio::spawn(keep_alive(store, lasts / 3));
+        }
         if let Some(unmet) = needs.iter().find(|need| !need.is_met(&capabilities)) {
             println!("skipped {name}: the {} store has no {unmet:?}", capabilities.store);
             return;

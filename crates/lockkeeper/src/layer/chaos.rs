@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Layer;
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Count, CountOutcome, Release, Released, Renew, Renewed, Reply, Subscription, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Count, CountOutcome, KeptAlive, Release, Released, Renew, Renewed, Reply,
+    Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 
@@ -157,6 +158,10 @@ impl Layer for Chaos {
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
         self.disturbed(Faulty::Renew, self.inner.renew(requests))
+    }
+
+    fn keep_alive(&self) -> Reply<'_, KeptAlive> {
+        self.disturbed(Faulty::Renew, self.inner.keep_alive())
     }
 
     fn count(&self, request: Count) -> Reply<'_, CountOutcome> {

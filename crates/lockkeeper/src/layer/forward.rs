@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, KeptAlive, Listing, Page,
+    Release, Released, Renew, Renewed, Reply, Snapshot, StoreEvents, Subscription, Watch,
 };
 use crate::error::Result;
 use crate::name::Name;
@@ -74,6 +74,14 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
         self.inner().renew(requests)
     }
 
+    fn keep_alive(&self) -> Reply<'_, KeptAlive> {
+        self.inner().keep_alive()
+    }
+
+    fn events(&self) -> StoreEvents {
+        self.inner().events()
+    }
+
     fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         self.inner().count(request)
     }
@@ -136,6 +144,14 @@ impl<L: Layer> Backend for L {
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
         Layer::renew(self, requests)
+    }
+
+    fn keep_alive(&self) -> Reply<'_, KeptAlive> {
+        Layer::keep_alive(self)
+    }
+
+    fn events(&self) -> StoreEvents {
+        Layer::events(self)
     }
 
     fn count(&self, request: Count) -> Reply<'_, CountOutcome> {

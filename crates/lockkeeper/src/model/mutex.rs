@@ -46,7 +46,7 @@ impl State {
             self.queue.retain(|place| place.owner != owner);
             let hold = Hold::granted(request, now);
             self.holder = Some((owner, hold));
-            return Attempt::Granted(Grant { token: hold.token, good_for: request.lease });
+            return Attempt::Granted(Grant::new(hold.token, request.lease));
         }
         if fair && let Some(patience) = request.place {
             self.stand(owner, now.at.plus(patience));

@@ -87,7 +87,7 @@ impl Hold {
     /// The same grant given again, kept for the lease asked for now.
     pub(super) fn again(&mut self, request: &Acquire, now: Now) -> Attempt {
         self.keep(now.at.plus(request.lease));
-        Attempt::Granted(Grant { token: self.token, good_for: request.lease })
+        Attempt::Granted(Grant::new(self.token, request.lease))
     }
 
     /// Lasts at least until `until`: a lease is never shortened.

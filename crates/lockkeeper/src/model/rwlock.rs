@@ -58,7 +58,7 @@ impl State {
             None => {
                 let hold = Hold::granted(request, now);
                 self.readers.insert(owner, hold);
-                Attempt::Granted(Grant { token: hold.token, good_for: request.lease })
+                Attempt::Granted(Grant::new(hold.token, request.lease))
             }
         }
     }
@@ -85,7 +85,7 @@ impl State {
                 self.pending.remove(&owner);
                 let hold = Hold::granted(request, now);
                 self.writer = Some((owner, hold));
-                Attempt::Granted(Grant { token: hold.token, good_for: request.lease })
+                Attempt::Granted(Grant::new(hold.token, request.lease))
             }
         }
     }

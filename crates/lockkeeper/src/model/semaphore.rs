@@ -72,7 +72,7 @@ impl State {
         }
         let hold = Hold { since: now.at, expires: now.at.plus(request.lease), token: None };
         self.held.insert(request.owner, Permits { count: take, hold });
-        Ok(Attempt::Granted(Grant { token: None, good_for: request.lease }))
+        Ok(Attempt::Granted(Grant::new(None, request.lease)))
     }
 
     pub(super) fn release(&mut self, owner: WireOwner) -> (bool, Wake) {

@@ -18,7 +18,6 @@ const CARD_TTL: Duration = Duration::from_secs(90);
 /// Runs until the session ends and nothing is left to give back.
 pub(super) async fn keep(core: Arc<Core>) {
     let lane = Arc::clone(&core.backend).keeper_connection();
-    let card = card(&core);
     let mut announce_at = Instant::default();
     loop {
         let now = core.runtime.now();
@@ -30,7 +29,7 @@ pub(super) async fn keep(core: Arc<Core>) {
         // Told only by those who hold something, and at once: people see who it is, and the lane is connected before a renewal is due.
         if announce_at <= now && holds {
             announce_at = now.plus(CARD_TTL / 3);
-            let (core, lane, card) = (Arc::clone(&core), Arc::clone(&lane), card.clone());
+            let (core, lane, card) = (Arc::clone(&core), Arc::clone(&lane), card(&core));
             runtime::spawn(async move {
                 if let Err(error) = core.call(core.settings.command_timeout, lane.announce(card, CARD_TTL)).await {
                     tracing::debug!(%error, "could not tell the store who we are");
@@ -123,14 +122,17 @@ async fn renew(core: Arc<Core>, lane: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {
 }
 
 fn card(core: &Core) -> ClientCard {
-    let program = std::env::current_exe().ok();
+    let executable = || {
+        let path = std::env::current_exe().ok();
+        path.as_deref()
+            .and_then(|path| path.file_name())
+            .map_or_else(|| "-".to_owned(), |name| name.to_string_lossy().into_owned())
+    };
     ClientCard {
         id: core.id,
         host: runtime::host(),
         pid: std::process::id(),
-        program: program
-            .as_deref()
-            .and_then(|path| path.file_name())
-            .map_or_else(|| "-".to_owned(), |name| name.to_string_lossy().into_owned()),
+        program: core.program.get().cloned().unwrap_or_else(executable),
+        user: runtime::user(),
     }
 }

@@ -29,7 +29,7 @@ use std::future::Future;
 use std::mem::ManuallyDrop;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -70,6 +70,8 @@ pub(crate) struct Core {
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
     observer: Arc<dyn Observer>,
+    /// The program's name on the client card, if it is not that of the executable.
+    program: OnceLock<String>,
     /// The process that opened the session. A forked child shares its connections and its owners, and must not use them.
     process: u32,
     next_number: AtomicU64,
@@ -124,6 +126,7 @@ impl Session {
             runtime,
             settings,
             observer,
+            program: OnceLock::new(),
             process: runtime::process_id(),
             next_number: AtomicU64::new(1),
             lines: Mutex::default(),
@@ -140,6 +143,12 @@ impl Session {
         });
         core.runtime.background("lockkeeper-keeper", keeper::keep(Arc::clone(&core)))?;
         Ok(Self(Arc::new(Life(core))))
+    }
+
+    /// Names the program on the client card. It counts before the first hold.
+    pub(crate) fn set_program(&self, name: String) {
+        // Set once, by the builder.
+        let _ = self.core().program.set(name);
     }
 
     /// This client's id.

@@ -376,6 +376,8 @@ impl Look for Taking<'_> {
             let turn = self.turn.get_or_insert_with(|| line.join());
             let now = self.target.session.core().runtime.now();
             match turn.stand(&self.request, now) {
+                // A place in the store's queue has its turn there: whoever is before it in the local queue may be behind it at the store.
+                Stand::Wait | Stand::Behind | Stand::AskLater if self.placed => {}
                 Stand::Wait => return Ok(Looked::Local(None)),
                 // Whoever holds it here may have lost it without knowing: taken away by force, or forgotten by the store.
                 Stand::Behind => {

@@ -30,6 +30,15 @@ impl Version {
         }
     }
 
+    /// After how many ms without use a client closes a connection: Redisson's own 10 s. Before 3.28 that also closes connections on which
+    /// waiters are subscribed, among Java clients alone too, and they sleep for good: there it is a day.
+    pub(crate) fn idle_timeout(self) -> u32 {
+        match self {
+            Self::V4_7_0 | Self::V3_52_0 => 10_000,
+            Self::V3_16_4 => 86_400_000,
+        }
+    }
+
     fn place(self) -> Option<PathBuf> {
         let all = std::env::var_os("LOCKKEEPER_REDISSON").filter(|place| !place.is_empty())?;
         Some(PathBuf::from(all).join(self.name()))
@@ -56,6 +65,7 @@ type Answer = Result<Value, Thrown>;
 
 #[derive(Debug)]
 pub(crate) struct Driver {
+    pub(crate) version: Version,
     child: Mutex<Child>,
     input: Mutex<ChildStdin>,
     last_id: AtomicU64,
@@ -117,7 +127,7 @@ impl Driver {
                 }
             }
         });
-        Arc::new(Self { child: Mutex::new(child), input, last_id: AtomicU64::new(0), asked, complaints })
+        Arc::new(Self { version, child: Mutex::new(child), input, last_id: AtomicU64::new(0), asked, complaints })
     }
 
     /// Sends a command; the answer is awaited by the one who needs it.

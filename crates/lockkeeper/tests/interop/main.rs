@@ -8,13 +8,17 @@ mod driver;
 mod exclude;
 mod expire;
 mod force;
+mod free;
 mod holder;
 mod names;
 mod numbers;
 mod object;
 mod order;
+mod queues;
 mod reenter;
 mod renew;
+mod shares;
+mod stalls;
 mod tokens;
 mod wake;
 mod world;
@@ -67,6 +71,7 @@ macro_rules! matrix {
         cells! { $version fair {Fair}:
             exclude::ours_keeps_theirs_out exclude::theirs_keeps_ours_out
             wake::our_release_calls_their_waiter wake::their_release_calls_our_waiter wake::their_waiter_comes_in_among_64_of_ours
+            wake::our_plain_release_calls_their_fair_waiter
             order::both_are_served_in_order_theirs_first order::both_are_served_in_order_ours_first
             reenter::their_hold_count_survives_our_traffic reenter::ours_is_held_until_the_last_release
             expire::their_killed_holder_is_gone_with_its_lease expire::their_late_release_is_refused
@@ -136,6 +141,25 @@ macro_rules! fenced {
             names::braces_and_letters_mean_the_same
         }
     };
+}
+
+/// Long queues, of all versions at once.
+mod fair_queue {
+    #[test]
+    fn queues_of_both_are_served_in_order() {
+        crate::world::run_all(
+            "fair_queue::queues_of_both_are_served_in_order",
+            crate::queues::queues_of_both_are_served_in_order,
+        );
+    }
+
+    #[test]
+    fn waiters_of_both_have_equal_shares() {
+        crate::world::run_all(
+            "fair_queue::waiters_of_both_have_equal_shares",
+            crate::shares::fair_waiters_of_both_have_equal_shares,
+        );
+    }
 }
 
 mod redisson_4_7_0 {

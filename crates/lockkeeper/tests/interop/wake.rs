@@ -50,6 +50,23 @@ pub(crate) async fn their_release_calls_our_waiter(world: World, object: Object)
     at_once(took);
 }
 
+/// A fair waiter of Java's behind a plain `Mutex` of ours, which publishes to both channels.
+pub(crate) async fn our_plain_release_calls_their_fair_waiter(world: World, object: Object) {
+    let mut took = Vec::new();
+    for _ in 0..ROUNDS {
+        let name = object.fresh(&world).await;
+        let ours = Object::Mutex.take(&world.client, &name, None).await;
+        let waiting = object.begin(&world.java.thread("waiter"), &name, None);
+        world.listeners(&object.channels(&name), 1).await;
+        let began = Instant::now();
+        ours.release().await.unwrap();
+        let theirs = waiting.taken().await.unwrap();
+        took.push(began.elapsed());
+        theirs.release().await;
+    }
+    at_once(took);
+}
+
 /// Our process hands a lock from one of its tasks to the next, but not for ever.
 pub(crate) async fn their_waiter_comes_in_among_64_of_ours(world: World, object: Object) {
     let name = object.fresh(&world).await;

@@ -42,6 +42,23 @@ pub(crate) fn run<F: Future<Output = ()>>(version: Version, test: &str, cell: im
     });
 }
 
+/// Runs a test with all versions at once; skips it, and says so, where one is missing.
+pub(crate) fn run_all<F: Future<Output = ()>>(test: &str, body: impl FnOnce(Vec<Arc<World>>) -> F) {
+    let versions = [Version::V4_7_0, Version::V3_52_0, Version::V3_16_4];
+    if let Some(why) = Server::missing(Flavour::Redis).or_else(|| versions.iter().find_map(|version| version.missing())) {
+        lockkeeper::conformance::skip(test, &why);
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(8).enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut worlds = Vec::new();
+        for version in versions {
+            worlds.push(Arc::new(World::new(version).await));
+        }
+        tokio::time::timeout(LIMIT, Box::pin(body(worlds))).await.expect("the test ends in time");
+    });
+}
+
 impl World {
     async fn new(version: Version) -> Self {
         let server = Server::shared(Flavour::Redis);
@@ -139,8 +156,8 @@ impl Drop for Open {
 
 impl Java {
     async fn open(driver: Arc<Driver>, server: &Server, database: u32, watchdog: Duration) -> Self {
-        let name = unique("client");
-        let command = format!("client open redis://127.0.0.1:{} {database} {}", server.port, watchdog.as_millis());
+        let (name, watchdog, idle) = (unique("client"), watchdog.as_millis(), driver.version.idle_timeout());
+        let command = format!("client open redis://127.0.0.1:{} {database} {watchdog} {idle}", server.port);
         driver.tell(&name, "open", &command).value().await;
         Self { client: Arc::new(Open { name, driver: Arc::clone(&driver) }), driver }
     }

@@ -164,7 +164,7 @@ broken! {
         if let Ok(step) = &mut answer
             && matches!(attempt_in(&step.answer), Some(Attempt::Busy(_)))
         {
-            step.answer = Outcome::Acquire(Attempt::Granted(lockkeeper::backend::Grant { token: None, good_for: std::time::Duration::from_secs(1) }));
+            step.answer = Outcome::Acquire(Attempt::Granted(lockkeeper::backend::Grant::new(None, std::time::Duration::from_secs(1))));
         }
         answer
     }

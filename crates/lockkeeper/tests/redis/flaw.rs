@@ -69,7 +69,7 @@ impl Flawed {
         let attempt = self.store.acquire(request).await?;
         if self.flaw == Flaw::PlainCounterToken && matches!(attempt, Attempt::Granted(_)) {
             let token = redis::cmd("INCR").arg("plain-counter").query(&mut crate::site::plain_connection(&self.url)).unwrap();
-            return Ok(Attempt::Granted(Grant { token: Some(token), good_for }));
+            return Ok(Attempt::Granted(Grant::new(Some(token), good_for)));
         }
         Ok(attempt)
     }

@@ -39,7 +39,7 @@ fn expected<const N: usize>(keys: [(&str, &str, bool); N]) -> BTreeMap<String, (
 const TOKEN: (&str, &str, bool) = ("lockkeeper:token", "string", false);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fair_mutex_has_a_list_and_scores() {
+async fn a_fair_mutex_has_a_list_scores_and_signs_of_life() {
     let Some((_server, client, mut eyes)) = fresh("layout of a fair mutex").await else { return };
     for (name, tagged) in [("fair", "{fair}"), ("{fair}:2", "{fair}:2")] {
         let holder = client.fair_mutex(name).lock().await.unwrap();
@@ -48,10 +48,12 @@ async fn a_fair_mutex_has_a_list_and_scores() {
             async move { mutex.lock().await }
         });
         let (queue, scores) = (format!("redisson_lock_queue:{tagged}"), format!("redisson_lock_timeout:{tagged}"));
+        let signs = format!("lockkeeper:fair:{tagged}");
         while eyes.llen::<_, usize>(&queue).unwrap() == 0 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(keys(&mut eyes), expected([(name, "hash", true), (&queue, "list", false), (&scores, "zset", false), TOKEN]));
+        let waiting = [(&*queue, "list", true), (&scores, "zset", true), (&signs, "zset", true)];
+        assert_eq!(keys(&mut eyes), expected([(name, "hash", true), waiting[0], waiting[1], waiting[2], TOKEN]));
         let queued: Vec<String> = eyes.lrange(&queue, 0, -1).unwrap();
         let scored: Vec<(String, f64)> = eyes.zrange_withscores(&scores, 0, -1).unwrap();
         assert_eq!(queued, [scored[0].0.clone()]);

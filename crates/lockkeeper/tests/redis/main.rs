@@ -7,6 +7,8 @@ mod clocks;
 mod connections;
 mod controls;
 mod cost;
+mod dead_waiters;
+mod fair;
 mod faults;
 mod flaw;
 mod foreign;

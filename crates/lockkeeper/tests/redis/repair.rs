@@ -125,6 +125,7 @@ async fn a_token_counter_of_a_wrong_type_leaves_nothing_held() {
     let Some((server, client, mut eyes)) = own("a counter of a wrong type").await else { return };
     eyes.lpush::<_, _, ()>("lockkeeper:token", "x").unwrap();
     assert!(client.mutex("m").try_lock().await.is_err());
+    assert!(client.fair_mutex("f").try_lock().await.is_err());
     assert!(client.rwlock("r").try_read().await.is_err());
     assert!(client.rwlock("w").try_write().await.is_err());
     assert!(client.multi_lock(["a", "b"]).try_lock().await.is_err());

@@ -37,11 +37,11 @@ fn read(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> std::resul
     let text = fs::read_to_string(file).map_err(unreadable)?;
     let is_yaml = file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
     if is_yaml {
-        return redisson::url(Value::of_yaml(&text)?.filled(environment)?);
+        return of_redisson(file, &text, &meta, environment);
     }
     let table = Value::of_toml(&text)?;
-    // Theirs is a team's file with a team's rules; ours is private, like a key.
-    if table.holds_password() && others_can_read(&meta) {
+    // Ours is private, like a key.
+    if table.holds_password() && can_be_read(&meta, 0o077) {
         let file = file.display();
         return Err(format!("holds a password and others can read it; chmod 600 {file}, or write password = \"${{VARIABLE}}\""));
     }
@@ -52,21 +52,40 @@ fn read(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> std::resul
             if other == file {
                 return Err("redisson names this file itself".to_owned());
             }
-            let text = fs::read_to_string(&other).map_err(|error| format!("{}: cannot be read: {error}", other.display()))?;
-            let filled = Value::of_yaml(&text).and_then(|tree| tree.filled(environment));
-            filled.and_then(redisson::url).map_err(|why| format!("{}: {why}", other.display()))
+            let inside = |why: String| format!("{}: {why}", other.display());
+            let meta = fs::metadata(&other).map_err(unreadable).map_err(inside)?;
+            let text = fs::read_to_string(&other).map_err(unreadable).map_err(inside)?;
+            of_redisson(&other, &text, &meta, environment).map_err(inside)
         }
     }
 }
 
+/// The store that a file of Redisson names. It is a team's file, which a group may share; but not everybody on the machine.
+fn of_redisson(
+    file: &Path,
+    text: &str,
+    meta: &fs::Metadata,
+    environment: &dyn Fn(&str) -> Option<String>,
+) -> std::result::Result<String, String> {
+    let tree = Value::of_yaml(text)?;
+    if tree.holds_password() && can_be_read(meta, 0o007) {
+        let file = file.display();
+        return Err(format!(
+            "holds a password and everybody can read it; chmod 640 {file}, or write password: \"${{VARIABLE}}\""
+        ));
+    }
+    redisson::url(tree.filled(environment)?)
+}
+
+/// Whether the file can be read or changed by those whose permission bits are in `whose`.
 #[cfg(unix)]
-fn others_can_read(file: &fs::Metadata) -> bool {
-    file.permissions().mode() & 0o077 != 0
+fn can_be_read(file: &fs::Metadata, whose: u32) -> bool {
+    file.permissions().mode() & whose != 0
 }
 
 /// Off Unix a file has no permission bits to check.
 #[cfg(not(unix))]
-fn others_can_read(_file: &fs::Metadata) -> bool {
+fn can_be_read(_file: &fs::Metadata, _whose: u32) -> bool {
     false
 }
 
@@ -103,6 +122,29 @@ mod tests {
                 assert_eq!(found.is_ok(), fine, "{text}: {found:?}");
                 if let Err(error) = found {
                     assert!(error.to_string().contains("chmod 600") && !error.to_string().contains("secret"), "{error}");
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_password_that_everybody_can_read_is_refused_in_a_file_of_redisson() {
+        let yaml = |password: &str| format!("singleServerConfig:\n  address: \"redis://h:6379\"\n  password: \"{password}\"\n");
+        for (text, mode, fine) in [
+            (yaml("secret"), 0o666, false),
+            (yaml("secret"), 0o644, false),
+            (yaml("secret"), 0o640, true),
+            (yaml("${P:-x}"), 0o644, true),
+        ] {
+            with_file("redisson.yaml", &text, mode, |file| {
+                let own = file.with_file_name("lockkeeper.toml");
+                fs::write(&own, "redisson = \"redisson.yaml\"").unwrap();
+                for named in [file, &own] {
+                    let found = store_of(named);
+                    assert_eq!(found.is_ok(), fine, "{mode:o} {text}: {found:?}");
+                    if let Err(error) = found {
+                        assert!(error.to_string().contains("chmod 640") && !error.to_string().contains("secret"), "{error}");
+                    }
                 }
             });
         }

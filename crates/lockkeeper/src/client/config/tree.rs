@@ -100,7 +100,8 @@ impl Value {
 
     /// Whether a password stands here, and not only the name of a variable that holds it.
     pub(super) fn holds_password(&self) -> bool {
-        let is_secret = |key: &str, text: &str| key.ends_with("password") && !(text.starts_with("${") && text.ends_with('}'));
+        let is_secret =
+            |key: &str, text: &str| key.to_lowercase().ends_with("password") && !(text.starts_with("${") && text.ends_with('}'));
         match self {
             Self::Nothing => false,
             Self::Text(text) => is_in_url(text),

@@ -61,7 +61,7 @@ impl Quorum {
                     let hold = Hold { deadline: now.plus(left), lease: acquire.lease, asked };
                     locked(&self.shared.holds).insert(key, hold);
                     self.shared.round.store(now.since(began).as_micros() as u64, Ordering::Relaxed);
-                    return Ok(Attempt::Granted(Grant { token: Some(token), good_for: acquire.lease }));
+                    return Ok(Attempt::Granted(Grant::new(Some(token), acquire.lease)));
                 }
                 _ => outcome = Outcome::Failed(ErrorKind::Indeterminate),
             }

@@ -28,9 +28,8 @@ impl RedisStore {
 
     async fn inspect_with(&self, name: &Name, cards: &mut Cards) -> Result<Option<Snapshot>> {
         self.admit(name, Kind::Mutex)?;
-        let unit = millis(self.fair_unit);
         let (kind, mark, left, value, places, mut writers, readers, permits, ended): Inspected =
-            parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| vec![unit.clone()]).await?)?;
+            parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| Vec::new()).await?)?;
         // A mark that ended stays until somebody removes it.
         writers.retain(|(_, _, left)| *left > 0);
         let (kind, certain) = match kind.as_str() {
@@ -88,9 +87,9 @@ impl RedisStore {
         let key = names::card(owner.client);
         let found: Option<String> = parsed(self.transport.command(&key, redis::cmd("GET").arg(&key)).await?)?;
         let card = found.as_deref().and_then(|card| {
-            let mut lines = card.splitn(3, '\n');
-            let pid = lines.next()?.parse().ok()?;
-            Some(ClientCard { id: owner.client, pid, host: lines.next()?.to_owned(), program: lines.next()?.to_owned() })
+            let mut lines = card.split('\n').map(str::to_owned);
+            let (pid, host, program) = (lines.next()?.parse().ok()?, lines.next()?, lines.next()?);
+            Some(ClientCard { id: owner.client, pid, host, program, user: lines.next().filter(|user| !user.is_empty()) })
         });
         cards.insert(owner.client, card.clone());
         Ok(card)

@@ -217,7 +217,7 @@ pub(super) fn renewed(answer: Value, lease: Option<Duration>) -> Result<Renewed>
 pub(super) fn attempt(numbers: &[i64], request: &Acquire) -> Result<Attempt> {
     let known = |number: i64| u64::try_from(number).ok();
     match *numbers {
-        [1, token] => Ok(Attempt::Granted(Grant { token: known(token).filter(|token| *token > 0), good_for: request.lease })),
+        [1, token] => Ok(Attempt::Granted(Grant::new(known(token).filter(|token| *token > 0), request.lease))),
         [0, left, ahead] => {
             let (retry_in, ahead) = (known(left).map(Duration::from_millis), u32::try_from(ahead).ok());
             // A fair waiter keeps the place that it got before, also where this request asks for none.

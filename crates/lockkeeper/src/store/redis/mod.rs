@@ -2,7 +2,7 @@
 //! one exclude, wake and queue with each other.
 //!
 //! Keys of our own stand beside Redisson's: `lockkeeper:token` (the last fencing token; in a cluster `lockkeeper:token:{TAG}`, one per slot), `lockkeeper:client:<id>` (who a client is; expires),
-//! `lockkeeper:pending:{NAME}` (writers that wait; expires), `lockkeeper:request:{NAME}:<id>` (counting requests that were carried out; expires),
+//! `lockkeeper:pending:{NAME}` (writers that wait; expires), `lockkeeper:fair:{NAME}` (our fair waiters, by when their places end; expires), `lockkeeper:request:{NAME}:<id>` (counting requests that were carried out; expires),
 //! `lockkeeper:kind:{NAME}` (what a number counts; expires), `lockkeeper:store` (an id by which a store is known to be the same), `lockkeeper:run`
 //! (of a server that is one of a quorum: which run of it may vote).
 
@@ -233,7 +233,7 @@ impl Backend for RedisStore {
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
         Box::pin(async move {
-            let text = format!("{}\n{}\n{}", card.pid, card.host, card.program);
+            let text = format!("{}\n{}\n{}\n{}", card.pid, card.host, card.program, card.user.unwrap_or_default());
             let mut set = redis::cmd("SET");
             let key = names::card(card.id);
             set.arg(&key).arg(text).arg("PX").arg(ttl.as_millis() as u64);

@@ -49,9 +49,8 @@ impl RedisStore {
                 if let Some(doubt) = doubt {
                     return Err(doubt);
                 }
-                let grant = |(token, request): (&i64, &Acquire)| Grant {
-                    token: u64::try_from(*token).ok().filter(|token| *token > 0),
-                    good_for: request.lease,
+                let grant = |(token, request): (&i64, &Acquire)| {
+                    Grant::new(u64::try_from(*token).ok().filter(|token| *token > 0), request.lease)
                 };
                 Ok(AttemptAll::Granted(tokens.iter().zip(requests).map(grant).collect()))
             }

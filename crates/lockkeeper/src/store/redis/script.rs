@@ -54,10 +54,10 @@ macro_rules! scripts {
 // Every part runs on every call. What the common case needs stands first and returns before the rest is reached.
 scripts! {
     MUTEX_ACQUIRE = "lib/time" "lib/answers" "lib/token" "mutex_acquire" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_taken";
-    MUTEX_RELEASE = "lib/taken" "mutex_release";
+    MUTEX_RELEASE = "lib/taken" "lib/tell" "lib/fair_head" "mutex_release";
     MUTEX_HAND_OVER =
-        "lib/time" "lib/answers" "lib/token" "lib/taken" "mutex_hand_over" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_kept";
-    MUTEX_MANY = "lib/time" "lib/answers" "lib/shape" "mutex_many";
+        "lib/time" "lib/answers" "lib/token" "lib/taken" "mutex_hand_over" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/fair_head" "mutex_kept";
+    MUTEX_MANY = "lib/time" "lib/answers" "lib/shape" "lib/fair_head" "mutex_many";
     FAIR_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/queue" "fair_acquire";
     FAIR_RELEASE = "lib/time" "lib/names" "lib/queue" "lib/taken" "lib/tell" "fair_release";
     READ_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/readers" "read_acquire";

@@ -23,7 +23,7 @@ const OLDEST_WITH_AOF: (u32, u32) = (7, 2);
 const RULE: &str = "~redisson_* ~lockkeeper:* &redisson_* \
      +hello +select +info +time +role +eval +evalsha +script|load +subscribe +unsubscribe +publish +scan +type +exists +get +getrange +set \
      +del +pttl +pexpire +incrby +decr +decrby +hset +hget +hgetall +hexists +hrandfield +hdel +rpush +lpos +lindex +lrange \
-     +lrem +zadd +zscore +zincrby +zcard +zcount +zrange +zrangebyscore +zrem +zremrangebyscore";
+     +lrem +llen +lpush +ltrim +persist +zadd +zscore +zmscore +zcard +zcount +zrangebyscore +zrem +zremrangebyscore +zremrangebyrank";
 
 /// What it needs beside that in a cluster; and there since 7.0.
 const RULE_OF_CLUSTERS: &str = "+cluster|slots +pubsub|shardchannels +asking";

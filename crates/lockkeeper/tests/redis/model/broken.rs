@@ -84,14 +84,12 @@ impl Layer for Broken {
             let answer = self.store.acquire(self.broken(request.clone())).await?;
             // What the store did is wrong, and its answer says nothing of it: only the state can tell.
             Ok(match answer {
-                Attempt::Granted(grant) if self.is(How::ShortLeases) => {
-                    Attempt::Granted(Grant { good_for: request.lease, ..grant })
-                }
+                Attempt::Granted(grant) if self.is(How::ShortLeases) => Attempt::Granted(Grant::new(grant.token, request.lease)),
                 Attempt::Busy(busy) if self.is(How::KeepsNoPlace) && request.claim == Claim::Write => {
                     Attempt::Busy(Busy { placed: request.place.is_some(), ..busy })
                 }
-                Attempt::Granted(Grant { token: Some(_), good_for }) if self.is(How::OneToken) => {
-                    Attempt::Granted(Grant { token: Some(1), good_for })
+                Attempt::Granted(Grant { token: Some(_), good_for, .. }) if self.is(How::OneToken) => {
+                    Attempt::Granted(Grant::new(Some(1), good_for))
                 }
                 answer => answer,
             })

@@ -3,7 +3,7 @@
 -- ARGV: ms, then all keys of the name that may expire
 
 local by, tagged = tonumber(ARGV[1]), KEYS[1]
-for _, key in ipairs({'redisson_lock_timeout:' .. tagged, tagged .. ':timeout'}) do
+for _, key in ipairs({'redisson_lock_timeout:' .. tagged, 'lockkeeper:fair:' .. tagged, tagged .. ':timeout'}) do
   for _, member in ipairs(redis.call('ZRANGE', key, 0, -1)) do
     redis.call('ZINCRBY', key, -by, member)
   end

@@ -1,7 +1,7 @@
 -- Grants the mutex KEYS[1] to one owner if it is its turn, or gives it a place in the queue.
 --
--- Promises: those of mutex_acquire; among those who ask this way the first come is the first served; a place lasts only as long as its
--- owner asks again in time, so the dead do not block the living.
+-- Promises: those of mutex_acquire; waiters that ask this way are served in order of arrival; a place lasts only as long as its owner asks
+-- again in time, so that a dead one does not block the others; bounded work, however many died.
 --
 -- ARGV: owner, lease in ms, latest time in µs, smallest token, the key that counts tokens, how long to keep a place in ms (0: do not
 -- queue), unit in ms
@@ -15,18 +15,20 @@ local mine = redis.pcall('HEXISTS', KEYS[1], owner)
 if type(mine) == 'table' then
   return refused()
 elseif mine == 1 then
+  local token = next_token(ARGV[5], tonumber(ARGV[4]))
   redis.call('PEXPIRE', KEYS[1], math.max(lease, redis.call('PTTL', KEYS[1])))
-  return {GRANTED, next_token(ARGV[5], tonumber(ARGV[4]))}
+  return {GRANTED, token}
 end
 local held = redis.call('EXISTS', KEYS[1]) == 1
-local head, score = living_head(unit)
+local head, last = living_head(unit)
 if not held and (not head or head == owner) then
+  local token = next_token(ARGV[5], tonumber(ARGV[4]))
   if head then
-    leave(0, owner, unit)
+    leave(owner, unit)
   end
   redis.call('HSET', KEYS[1], owner, 1)
   redis.call('PEXPIRE', KEYS[1], lease)
-  return {GRANTED, next_token(ARGV[5], tonumber(ARGV[4]))}
+  return {GRANTED, token}
 end
 if held then
   local answer = held_by_others(redis.call('PTTL', KEYS[1]), -1)
@@ -35,18 +37,36 @@ if held then
   end
 end
 local index = redis.call('LPOS', queue, owner)
-if index and tonumber(redis.call('ZSCORE', scores, owner) or 0) - index * unit <= millis then
-  -- Not heard of for too long: it begins anew.
-  leave(index, owner, unit)
-  index = false
-end
 if place > 0 then
-  index = index or redis.call('RPUSH', queue, owner) - 1
-  redis.call('ZADD', scores, 'GT', millis + place + index * unit, owner)
+  local sign = tonumber(redis.call('ZSCORE', signs, owner) or 0)
+  local ends = math.max(sign, millis + place)
+  if not index and sign > millis then
+    -- A Java client took us for dead. It removes only from the head, so this owner came before all that are there.
+    redis.call('LPUSH', queue, owner)
+    index = 0
+  elseif not index then
+    index = redis.call('RPUSH', queue, owner) - 1
+  end
+  redis.call('ZADD', signs, ends, owner)
+  -- At the head a short score lets Java remove us soon after our last sign of life. Behind others each that is served may subtract its
+  -- wait time, so a score is worth what Java's own would be, and is not lowered while Java waits.
+  local score = ends
+  if index > 0 and not is_mixed() then
+    score = ends + index * unit
+  elseif index > 0 then
+    local known = redis.call('ZSCORE', scores, owner)
+    local before = known or redis.call('ZSCORE', scores, redis.call('LINDEX', queue, index - 1) or '') or 0
+    score = math.max(ends + unit, tonumber(before) + (known and 0 or unit))
+  end
+  redis.call('ZADD', scores, score, owner)
+  keep_keys(unit)
 end
 local ahead = index or -1
 if held then
   return {BUSY, redis.call('PTTL', KEYS[1]), ahead}
 end
--- Free, but another's turn: it takes it, or its place ends.
-return {BUSY, score - millis, ahead}
+-- It is free and another's turn. It is reminded, because it may have missed its notification and Java asks by itself only after a lease.
+if head ~= '' then
+  wake_waiter(head)
+end
+return {BUSY, math.max(1, last - millis), ahead}

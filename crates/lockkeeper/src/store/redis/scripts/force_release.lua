@@ -9,8 +9,8 @@ local kind = found_kind()
 if kind == 'mutex' and ARGV[1] == 'mutex' then
   redis.call('DEL', KEYS[1])
   local head = living_head(tonumber(ARGV[2]))
-  if head then
-    redis.pcall('PUBLISH', 'redisson_lock__channel:' .. tagged .. ':' .. head, '0')
+  if head and head ~= '' then
+    wake_waiter(head)
   end
   redis.pcall('PUBLISH', 'redisson_lock__channel:' .. tagged, '0')
   return 1

@@ -1,6 +1,5 @@
 -- Tells all about KEYS[1] at one moment, and changes nothing.
 --
--- ARGV: unit of the fair queue in ms
 -- Reply: {what it is as lib/kind says, our mark of its kind, lease left in ms, a hash's fields or a string's number, places in the fair
 --         queue with ms left, waiting writers with since and ms left, readers with ms left, permits with ms left, permits that ended}
 
@@ -29,10 +28,12 @@ elseif kind ~= 'none' then
   end
   ended = redis.call('ZCOUNT', tagged .. ':timeout', '-inf', millis)
 end
-for index, owner in ipairs(redis.call('LRANGE', 'redisson_lock_queue:' .. tagged, 0, -1)) do
-  local score = tonumber(redis.call('ZSCORE', 'redisson_lock_timeout:' .. tagged, owner) or 0)
+for _, owner in ipairs(redis.call('LRANGE', 'redisson_lock_queue:' .. tagged, 0, -1)) do
+  -- Ours end with their last sign of life, Java's with their score.
+  local ends = redis.call('ZSCORE', 'lockkeeper:fair:' .. tagged, owner)
+  ends = tonumber(ends or redis.call('ZSCORE', 'redisson_lock_timeout:' .. tagged, owner) or 0)
   places[#places + 1] = owner
-  places[#places + 1] = score - (index - 1) * tonumber(ARGV[1]) - millis
+  places[#places + 1] = ends - millis
 end
 local waiting = redis.call('HGETALL', 'lockkeeper:pending:' .. tagged)
 for i = 1, #waiting, 2 do

@@ -10,7 +10,7 @@ local TAKE = {mutex = mutex, fair = fair, read = read, write = write, permits = 
 local READS = {
   EXISTS = 1, GET = 1, GETRANGE = 1, HEXISTS = 1, HGET = 1, HGETALL = 1, HKEYS = 1, HLEN = 1, HRANDFIELD = 1, LINDEX = 1, LLEN = 1,
   LPOS = 1, LRANGE = 1, PTTL = 1, STRLEN = 1, TYPE = 1, ZCARD = 1,
-  ZCOUNT = 1, ZRANGE = 1, ZRANGEBYSCORE = 1, ZSCORE = 1,
+  ZCOUNT = 1, ZMSCORE = 1, ZRANGE = 1, ZRANGEBYSCORE = 1, ZSCORE = 1,
 }
 local function reading(through)
   return function(command, ...)

@@ -15,5 +15,6 @@ if not late then
 end
 if held == 1 then
   redis.pcall('PUBLISH', ARGV[2], '0')
+  wake_fair(ARGV[2])
 end
 return {held, unpack(next)}

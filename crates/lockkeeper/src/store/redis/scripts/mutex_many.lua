@@ -24,6 +24,7 @@ for i = 1, #keys do
       if type(value) ~= 'number' then
         value = 1
       end
+      value = value + wake_fair(arguments[3 * i + 2])
     end
     if type(held) == 'number' then
       code = held

@@ -8,6 +8,6 @@
 
 local held, woke = taken(ARGV[1]), 0
 if held == 1 then
-  woke = redis.pcall('PUBLISH', ARGV[2], '0')
+  woke = tell(ARGV[2], '0') + wake_fair(ARGV[2])
 end
-return {held, type(woke) == 'number' and woke or 1}
+return {held, woke}

@@ -9,9 +9,10 @@ for _, call in ipairs({
   {'TIME'}, {'TYPE', key}, {'EXISTS', key}, {'PTTL', key}, {'DEL', key, other, list, set},
   {'SET', key, 1, 'GET'}, {'SET', key, 1, 'PX', 1000}, {'GET', key}, {'INCRBY', key, 1}, {'DECRBY', key, 1}, {'DECR', key}, {'PEXPIRE', key, 1000}, {'GETRANGE', key, 0, 1},
   {'HSET', other, 'a', 1}, {'HGET', other, 'a'}, {'HEXISTS', other, 'a'}, {'HGETALL', other}, {'HRANDFIELD', other, 1, 'WITHVALUES'}, {'HDEL', other, 'a'},
-  {'RPUSH', list, 'a'}, {'LPOS', list, 'a'}, {'LINDEX', list, 0}, {'LRANGE', list, 0, 0}, {'LREM', list, 1, 'a'},
-  {'ZADD', set, 1, 'a'}, {'ZSCORE', set, 'a'}, {'ZINCRBY', set, 1, 'a'}, {'ZCARD', set}, {'ZCOUNT', set, 0, 1}, {'ZRANGE', set, 0, 0},
-  {'ZRANGEBYSCORE', set, 0, 1}, {'ZREM', set, 'a'}, {'ZREMRANGEBYSCORE', set, 0, 1}, {'PUBLISH', channel, '0'}, {'DEL', key, other, list, set},
+  {'RPUSH', list, 'a'}, {'LPOS', list, 'a'}, {'LINDEX', list, 0}, {'LRANGE', list, 0, 0}, {'LLEN', list},
+  {'LREM', list, 1, 'a'}, {'LPUSH', list, 'a'}, {'PERSIST', list}, {'LTRIM', list, 1, 0},
+  {'ZADD', set, 1, 'a'}, {'ZSCORE', set, 'a'}, {'ZMSCORE', set, 'a'}, {'ZCARD', set}, {'ZCOUNT', set, 0, 1},
+  {'ZRANGEBYSCORE', set, 0, 1}, {'ZREM', set, 'a'}, {'ZREMRANGEBYSCORE', set, 0, 1}, {'ZREMRANGEBYRANK', set, 0, 0}, {'PUBLISH', channel, '0'}, {'DEL', key, other, list, set},
 }) do
   local answer = redis.pcall(unpack(call))
   local why = type(answer) == 'table' and answer.err or ''

@@ -24,18 +24,17 @@ if type(mine) == 'table' then
 end
 local left = quarantine(ARGV[6], tonumber(ARGV[7]), true)
 if mine == 1 then
-  redis.call('PEXPIRE', KEYS[1], math.max(lease, redis.call('PTTL', KEYS[1])))
   local last = tonumber(redis.call('GET', ARGV[5]) or 0)
   floor = math.min(floor, math.max(micros, last) + half)
-  if last >= floor and last > 0 then
-    return answer({GRANTED, last})
-  end
-  return answer({GRANTED, next_token(ARGV[5], floor)})
+  local token = last >= floor and last > 0 and last or next_token(ARGV[5], floor)
+  redis.call('PEXPIRE', KEYS[1], math.max(lease, redis.call('PTTL', KEYS[1])))
+  return answer({GRANTED, token})
 elseif left > 0 then
   return answer({QUARANTINED, left})
 elseif redis.call('EXISTS', KEYS[1]) == 1 then
   return answer(held_by_others(redis.call('PTTL', KEYS[1]), -1))
 end
+local token = next_token(ARGV[5], math.min(floor, micros + half))
 redis.call('HSET', KEYS[1], ARGV[1], 1)
 redis.call('PEXPIRE', KEYS[1], lease)
-return answer({GRANTED, next_token(ARGV[5], math.min(floor, micros + half))})
+return answer({GRANTED, token})

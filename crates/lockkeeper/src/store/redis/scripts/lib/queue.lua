@@ -1,38 +1,159 @@
--- The fair queue in Redisson's layout: a list of owners, and a sorted set of when each counts as dead. A score grows by one
--- `unit` (Redisson's fairLockWaitTimeout) per place ahead, because whoever is served takes one unit off all who stay. So at the
--- head a score is the time at which its owner was last heard of, plus how long a place is kept.
+-- The fair queue in Redisson's layout: a list of owners, and a sorted set of when each counts as dead. Redisson adds the wait time of a
+-- waiter to the score of the one before it, and subtracts it from all that stay when that waiter is served. `unit` is its usual wait time.
+--
+-- `signs` is a key of ours that Java does not read: our owners in the queue, by when their places end unless they ask again. By it alone
+-- our dead are removed early. A member of the list without a sign is foreign.
 local queue, scores = 'redisson_lock_queue:' .. tagged, 'redisson_lock_timeout:' .. tagged
+local signs = 'lockkeeper:fair:' .. tagged
 
--- Everybody from this place on moves up by one.
-local function move_up(from, unit)
-  for _, owner in ipairs(redis.call('LRANGE', queue, from, -1)) do
-    redis.call('ZINCRBY', scores, -unit, owner)
+-- One script removes at most MOST dead and reads at most REACH places, WINDOW of them at a time. The next script goes on.
+local MOST, REACH, WINDOW = 1000, 10000, 500
+
+local function wake_waiter(owner)
+  local woke = redis.pcall('PUBLISH', 'redisson_lock__channel:' .. tagged .. ':' .. owner, '0')
+  return type(woke) == 'number' and woke or 1
+end
+
+-- Whether somebody waits who is not ours.
+local function is_mixed()
+  return redis.call('LLEN', queue) > redis.call('ZCARD', signs)
+end
+
+-- A queue of ours alone expires some time after the last request. Java does not know of that: while its waiters are there it does not expire.
+local function keep_keys(unit)
+  local lasting, left = 12 * unit, redis.call('PTTL', queue)
+  if left == -2 then
+    return
+  elseif is_mixed() then
+    if left >= 0 then
+      redis.call('PERSIST', queue)
+      redis.call('PERSIST', scores)
+    end
+  elseif left < lasting / 2 then
+    redis.call('PEXPIRE', queue, lasting)
+    redis.call('PEXPIRE', scores, lasting)
+  end
+  if redis.call('PTTL', signs) < lasting / 2 then
+    redis.call('PEXPIRE', signs, lasting)
   end
 end
 
-local function leave(index, owner, unit)
+-- Lowers the scores of these waiters by `sunk`, because places of ours before them are gone: one unit for each, and `gone[i]` more units
+-- from the i-th on. A foreign score does not sink below now + unit. Where one sinks by less, all behind it sink by less: their distances are
+-- what Java subtracts when it serves a waiter. Returns by how much the last one sank.
+local function lower(waiters, sunk, gone, unit)
+  local ends = redis.call('ZMSCORE', signs, unpack(waiters))
+  for i, owner in ipairs(waiters) do
+    sunk = sunk + (gone and gone[i] or 0) * unit
+    if sunk > 0 and not ends[i] then
+      local score = tonumber(redis.call('ZSCORE', scores, owner) or 0)
+      sunk = math.min(sunk, math.max(0, score - millis - unit))
+    end
+    if sunk > 0 then
+      redis.call('ZADD', scores, 'XX', 'INCR', -sunk, owner)
+    end
+  end
+  return sunk
+end
+
+-- The same for all from this index on.
+local function lower_from(index, sunk, unit)
+  local at = index
+  while sunk > 0 and at < index + REACH do
+    local waiters = redis.call('LRANGE', queue, at, at + WINDOW - 1)
+    if #waiters == 0 then
+      return
+    end
+    sunk = lower(waiters, sunk, nil, unit)
+    at = at + WINDOW
+  end
+end
+
+-- Removes an owner of ours from the queue.
+local function leave(owner, unit)
+  local index = is_mixed() and redis.call('LPOS', queue, owner)
+  redis.call('ZREM', signs, owner)
   redis.call('ZREM', scores, owner)
   redis.call('LREM', queue, 1, owner)
-  move_up(index, unit)
+  if index then
+    lower_from(index, unit, unit)
+  end
+  keep_keys(unit)
 end
 
--- Takes away the dead at the head, and gives the living one there with its score.
-local function living_head(unit)
-  local at = 0
-  while true do
-    local head = redis.call('LINDEX', queue, at)
-    if not head then
-      return nil
-    end
-    local score = tonumber(redis.call('ZSCORE', scores, head) or 0)
-    if score > millis then
-      return head, score
-    end
-    leave(0, head, unit)
-    -- In a dry run it is still there.
-    if redis.call('LINDEX', queue, at) == head then
-      at = at + 1
-    end
+-- Removes those of ours whose places ended, wherever they stand: one pass over the list, and one over the scores behind them.
+local function remove_dead(unit)
+  local dead = redis.call('ZRANGEBYSCORE', signs, '-inf', millis, 'LIMIT', 0, MOST)
+  if #dead == 0 then
+    return
   end
+  local mixed, is_dead, left = is_mixed(), {}, #dead
+  for _, owner in ipairs(dead) do
+    is_dead[owner] = true
+  end
+  redis.call('ZREMRANGEBYRANK', signs, 0, #dead - 1)
+  redis.call('ZREM', scores, unpack(dead))
+  -- One that is out of reach stays in the list without sign and score, by which it is known to be dead.
+  local living, gone, before, at = {}, {}, 0, 0
+  while left > 0 and at < REACH do
+    local waiters = redis.call('LRANGE', queue, at, at + WINDOW - 1)
+    if #waiters == 0 then
+      break
+    end
+    for _, owner in ipairs(waiters) do
+      if is_dead[owner] then
+        left, before = left - 1, before + 1
+      else
+        living[#living + 1], gone[#gone + 1], before = owner, before, 0
+      end
+    end
+    at = at + #waiters
+  end
+  redis.call('LTRIM', queue, at, -1)
+  for i = #living, 1, -1 do
+    redis.call('LPUSH', queue, living[i])
+  end
+  if mixed then
+    local sunk = 0
+    for first = 1, #living, WINDOW do
+      local last = math.min(first + WINDOW - 1, #living)
+      sunk = lower({unpack(living, first, last)}, sunk, {unpack(gone, first, last)}, unit)
+    end
+    lower_from(#living, sunk + before * unit, unit)
+  end
+  keep_keys(unit)
+end
+
+-- Removes the dead, and returns the first living waiter with the time at which its place ends; '' if only dead were within reach. A foreign
+-- waiter that is removed is notified: if it lives, it queues again.
+local function living_head(unit)
+  remove_dead(unit)
+  local head, last, dead, at, size = nil, nil, {}, 0, 1
+  while not head and at < REACH do
+    local waiters = redis.call('LRANGE', queue, at, at + size - 1)
+    if #waiters == 0 then
+      break
+    end
+    local ends = redis.call('ZMSCORE', signs, unpack(waiters))
+    for i, owner in ipairs(waiters) do
+      local till = tonumber(ends[i] or redis.call('ZSCORE', scores, owner) or 0)
+      if till > millis then
+        head, last = owner, till
+        break
+      elseif not ends[i] and #dead < MOST then
+        dead[#dead + 1] = owner
+      end
+    end
+    at, size = at + #waiters, WINDOW
+  end
+  for _, owner in ipairs(dead) do
+    redis.call('LREM', queue, 1, owner)
+    redis.call('ZREM', scores, owner)
+    wake_waiter(owner)
+  end
+  if not head and at >= REACH then
+    return '', millis
+  end
+  return head, last
 end
 

@@ -34,7 +34,7 @@ final class Clients {
         }
     }
 
-    /** {@code client open ADDRESS DATABASE WATCHDOG}: few connections, because there are many clients. */
+    /** {@code client open ADDRESS DATABASE WATCHDOG IDLE}: few connections, because there are many clients. */
     private static RedissonClient open(Command command) {
         var config = new Config();
         // What the codec of a version does is not the question here; no lock depends on it.
@@ -45,6 +45,7 @@ final class Clients {
         config.useSingleServer()
             .setAddress(command.name)
             .setDatabase((int) command.number(0))
+            .setIdleConnectionTimeout((int) command.number(2))
             .setConnectionMinimumIdleSize(2)
             .setConnectionPoolSize(16)
             .setSubscriptionConnectionMinimumIdleSize(1)
@@ -57,6 +58,8 @@ final class Clients {
             case "owner":
                 // As the wire has it.
                 return client.getId() + ":" + Thread.currentThread().getId();
+            case "stalls":
+                return Stalls.since(Long.parseLong(command.name));
             case "close":
                 clients.remove(name);
                 client.shutdown();

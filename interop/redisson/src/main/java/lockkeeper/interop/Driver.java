@@ -19,6 +19,7 @@ public final class Driver {
     private Driver() {}
 
     public static void main(String[] arguments) throws IOException {
+        Stalls.start();
         var clients = new Clients();
         var threads = new Threads();
         var input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));

@@ -39,6 +39,8 @@ final class Locks {
             case "count":
                 count(lock, command.number(0), command.text(1));
                 return true;
+            case "contend":
+                return contend(lock, command.number(0), command.number(1), command.number(2));
             default:
                 throw command.unknown();
         }
@@ -82,5 +84,37 @@ final class Locks {
                 }
             }
         }
+    }
+
+    /**
+     * Acquires the lock again and again for {@code time}, and holds it for {@code hold} each time; with {@code wait} above 0 by
+     * {@code tryLock(wait)}. The answer is {@code GRANTS LONGEST_WAIT TIMEOUTS}.
+     */
+    private static String contend(RLock lock, long hold, long time, long wait) throws InterruptedException {
+        long grants = 0;
+        long longest = 0;
+        long timeouts = 0;
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(time);
+        while (System.nanoTime() < end) {
+            long asked = System.nanoTime();
+            boolean held = true;
+            if (wait > 0) {
+                held = lock.tryLock(wait, -1, TimeUnit.MILLISECONDS);
+            } else {
+                lock.lock();
+            }
+            longest = Math.max(longest, System.nanoTime() - asked);
+            if (!held) {
+                timeouts++;
+                continue;
+            }
+            try {
+                Thread.sleep(hold);
+                grants++;
+            } finally {
+                lock.unlock();
+            }
+        }
+        return grants + " " + TimeUnit.NANOSECONDS.toMillis(longest) + " " + timeouts;
     }
 }

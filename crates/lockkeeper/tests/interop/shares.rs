@@ -1,0 +1,208 @@
+//! Contenders of both sides at one lock for a while: how often each had it, and how long the longest wait was.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Client, ErrorKind};
+
+use crate::object::Object;
+use crate::stalls::{Meter, Stalls, wall};
+use crate::world::{World, unique};
+
+/// Who contends, how, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Contest {
+    pub(crate) object: Object,
+    /// How many threads of Java's.
+    pub(crate) theirs: usize,
+    /// How many tasks of ours.
+    pub(crate) ours: usize,
+    pub(crate) hold: Duration,
+    pub(crate) time: Duration,
+    /// `tryLock` with this limit, or `lock`.
+    pub(crate) wait: Option<Duration>,
+}
+
+/// What one contender got.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    is_java: bool,
+    grants: u64,
+    longest: Duration,
+    timeouts: u64,
+}
+
+/// What all contenders of one contest got, and when it was, in ms since the epoch.
+#[derive(Clone, Debug)]
+struct Outcome {
+    contest: Contest,
+    shares: Vec<Share>,
+    from: u64,
+    to: u64,
+}
+
+impl Contest {
+    async fn run(self, world: &World) -> Outcome {
+        let from = wall();
+        let name = unique("contest");
+        let (hold, time, wait) = (self.hold.as_millis(), self.time.as_millis(), self.wait.unwrap_or_default().as_millis());
+        let java = world.java_with(crate::world::USUAL).await;
+        let theirs: Vec<_> = (0..self.theirs)
+            .map(|thread| {
+                let word = self.object.word();
+                java.thread(&format!("contender-{thread}")).tell(format!("{word} contend {name} {hold} {time} {wait}"))
+            })
+            .collect();
+        let ours: Vec<_> = (0..self.ours).map(|_| tokio::spawn(self.contender(world.client.clone(), name.clone()))).collect();
+        let mut shares = Vec::new();
+        for told in theirs {
+            let answer = told.value().await;
+            let numbers: Vec<u64> =
+                answer.as_str().expect("a text").split(' ').map(|number| number.parse().expect("a number")).collect();
+            let [grants, longest, timeouts] = numbers[..] else { panic!("{answer}") };
+            shares.push(Share { is_java: true, grants, longest: Duration::from_millis(longest), timeouts });
+        }
+        for task in ours {
+            shares.push(task.await.expect("no panic"));
+        }
+        Outcome { contest: self, shares, from, to: wall() }
+    }
+
+    async fn contender(self, client: Client, name: String) -> Share {
+        let mut share = Share { is_java: false, grants: 0, longest: Duration::ZERO, timeouts: 0 };
+        let began = Instant::now();
+        while began.elapsed() < self.time {
+            let asked = Instant::now();
+            let wait = self.wait.unwrap_or(Duration::from_secs(60));
+            let taken = self.object.take_within(&client, &name, None, wait).await;
+            share.longest = share.longest.max(asked.elapsed());
+            let held = match taken {
+                Ok(held) => held,
+                Err(error) if error.kind() == ErrorKind::Timeout => {
+                    share.timeouts += 1;
+                    continue;
+                }
+                Err(error) => panic!("{error}"),
+            };
+            tokio::time::sleep(self.hold).await;
+            share.grants += 1;
+            held.release().await.expect("it is held");
+        }
+        share
+    }
+}
+
+impl Outcome {
+    fn grants(&self, is_java: bool) -> u64 {
+        self.shares.iter().filter(|share| share.is_java == is_java).map(|share| share.grants).sum()
+    }
+
+    /// The time from one grant to the next on average, and the longest wait per contender.
+    fn pace(&self) -> Pace {
+        let grants = u32::try_from(self.grants(true) + self.grants(false)).expect("few");
+        let contenders = u32::try_from(self.shares.len()).expect("few");
+        Pace { cycle: self.contest.time / grants.max(1), longest: self.longest() / contenders }
+    }
+
+    fn longest(&self) -> Duration {
+        self.shares.iter().map(|share| share.longest).max().unwrap_or_default()
+    }
+
+    /// Each side has at least half of its share by number of contenders, nobody times out, and no wait is longer than five rounds of all
+    /// contenders. How long a round is, is measured by each side alone in the same run (`java`, `ours`); on a busy machine three times
+    /// their longest wait may be more. Where the machine stalled, the longest stalls are added, and a side that is slower than the other one
+    /// when it is alone counts for so much less.
+    fn judge(&self, java: Pace, ours: Pace, stalls: &Stalls) -> Result<(), String> {
+        let Contest { theirs: java_count, ours: our_count, hold, .. } = self.contest;
+        let [of_java, of_ours] = [self.grants(true), self.grants(false)];
+        let stalled = stalls.share(self.from, self.to);
+        let weight = |number: usize, own: Pace, other: Pace| {
+            let pace = if stalled > 0.05 { (other.cycle.as_secs_f64() / own.cycle.as_secs_f64()).min(1.0) } else { 1.0 };
+            number as f64 * pace
+        };
+        let (java_weight, our_weight) = (weight(java_count, java, ours), weight(our_count, ours, java));
+        let all = (of_java + of_ours) as f64;
+        let enough = |had: u64, weight: f64| 2.0 * had as f64 * (java_weight + our_weight) >= all * weight;
+        let yardsticks: &[Pace] = match (java_count, our_count) {
+            (_, 0) => &[ours],
+            (0, _) => &[java],
+            _ => &[java, ours],
+        };
+        let round = |pace: &Pace| (5 * hold.max(pace.cycle)).max(3 * pace.longest);
+        let contenders = u32::try_from(java_count + our_count).expect("few");
+        let bound = contenders * yardsticks.iter().map(round).max().unwrap_or_default() + stalls.longest(self.from, self.to);
+        let (longest, timeouts) = (self.longest(), self.shares.iter().map(|share| share.timeouts).sum::<u64>());
+        let found = format!(
+            "{of_java} of {java_count} theirs, {of_ours} of {our_count} ours, holds of {hold:?}, longest wait {longest:?} of {bound:?}, \
+             {timeouts} timeouts, {stalled:.2} stalled"
+        );
+        eprintln!("{found}");
+        if enough(of_java, java_weight) && enough(of_ours, our_weight) && longest <= bound && timeouts == 0 && all > 0.0 {
+            return Ok(());
+        }
+        Err(format!("{found}, alone {java:?} {ours:?}, {:?}", self.shares))
+    }
+}
+
+/// How fast one side is when it is alone.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    cycle: Duration,
+    longest: Duration,
+}
+
+/// Runs all of these side by side, among them each side alone with the same holds, and judges them.
+async fn judge_all(world: &Arc<World>, contests: Vec<Contest>) -> Vec<String> {
+    let meter = Meter::start();
+    let running: Vec<_> = contests
+        .into_iter()
+        .map(|contest| {
+            let world = Arc::clone(world);
+            tokio::spawn(async move { contest.run(&world).await })
+        })
+        .collect();
+    let mut outcomes = Vec::new();
+    for contest in running {
+        outcomes.push(contest.await.expect("no panic"));
+    }
+    let stalls = meter.read(world).await;
+    let alone = |is_java: bool, hold: Duration| {
+        let is_alone = |Contest { theirs, ours, .. }: &Contest| if is_java { *ours == 0 } else { *theirs == 0 };
+        let control = outcomes.iter().find(|found| is_alone(&found.contest) && found.contest.hold == hold);
+        control.expect("a control").pace()
+    };
+    let judged = outcomes.iter().filter_map(|found| {
+        let hold = found.contest.hold;
+        found.judge(alone(true, hold), alone(false, hold), &stalls).err()
+    });
+    judged.map(|why| format!("{:?} {why}", world.version)).collect()
+}
+
+/// Both, and each side alone; one version after the other, because these keep the machine busy.
+pub(crate) async fn fair_waiters_of_both_have_equal_shares(worlds: Vec<Arc<World>>) {
+    let mut wrong = Vec::new();
+    for world in &worlds {
+        let mut contests = Vec::new();
+        for (theirs, ours) in [(4, 4), (1, 6), (6, 0), (0, 6)] {
+            for hold in [1, 20, 100] {
+                let (hold, time) = (Duration::from_millis(hold), Duration::from_secs(5));
+                contests.push(Contest { object: Object::Fair, theirs, ours, hold, time, wait: None });
+            }
+        }
+        wrong.extend(judge_all(world, contests).await);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Queues that are never empty for longer than all waits and leases: nobody is taken for dead. What is wrong.
+pub(crate) async fn continuous(world: Arc<World>) -> Vec<String> {
+    let (hold, time) = (Duration::from_millis(100), Duration::from_secs(44));
+    let contest = Contest { object: Object::Fair, theirs: 3, ours: 3, hold, time, wait: None };
+    let contests = [
+        contest,
+        Contest { wait: Some(Duration::from_secs(5)), ..contest },
+        Contest { ours: 0, ..contest },
+        Contest { theirs: 0, ..contest },
+    ];
+    judge_all(&world, contests.to_vec()).await
+}
