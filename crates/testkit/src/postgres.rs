@@ -156,7 +156,9 @@ fn other_user() -> Option<&'static str> {
     if !root {
         return None;
     }
-    let known = |user: &&str| Command::new("id").arg(user).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+    let known = |user: &&str| {
+        Command::new("id").arg(user).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+    };
     ["postgres", "nobody"].into_iter().find(known)
 }
 
@@ -195,7 +197,16 @@ fn spawn(directory: &Path, port: u16, options: &[String]) -> Child {
         .arg("-D")
         .arg(directory.join("data"))
         .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-k", "", "-F"])
-        .args(["-c", "shared_buffers=16MB", "-c", "max_connections=300", "-c", "max_wal_size=256MB", "-c", "autovacuum_naptime=5s"])
+        .args([
+            "-c",
+            "shared_buffers=16MB",
+            "-c",
+            "max_connections=300",
+            "-c",
+            "max_wal_size=256MB",
+            "-c",
+            "autovacuum_naptime=5s",
+        ])
         .args(options)
         .current_dir(directory)
         .stdin(Stdio::null())

@@ -1,5 +1,13 @@
-//! The PostgreSQL store on a real server: the contract, the model, connections that break, and traps of SQL.
+//! The PostgreSQL store on a real server: the contract, the model, connections that break, and the traps of SQL.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
+
+mod bench;
+mod connections;
+mod cost;
+#[path = "../redis/model/history.rs"]
+mod history;
+mod model;
+mod traps;
 
 mod contract {
     //! The PostgreSQL store keeps the contract.
@@ -22,8 +30,9 @@ mod contract {
     }
 
     impl Harness for OnPostgres {
+        /// A step is a statement of another process, so it takes as long as the machine is busy.
         fn time(&self) -> Time {
-            Time::Real
+            Time::Crowded
         }
 
         fn missing(&self) -> Option<String> {

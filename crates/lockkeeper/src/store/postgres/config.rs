@@ -82,7 +82,9 @@ impl Config {
             }
         }
         if tls.verify != Verify::Nothing && tls.root.is_none() {
-            return Err(refused("sslmode=verify-ca and verify-full need sslrootcert=FILE, the certificates of authorities".to_owned()));
+            return Err(refused(
+                "sslmode=verify-ca and verify-full need sslrootcert=FILE, the certificates of authorities".to_owned(),
+            ));
         }
         // As libpq: with certificates of authorities at hand, `require` checks them.
         if tls.root.is_some() && tls.verify == Verify::Nothing && mode == Some(SslMode::Require) {
@@ -128,7 +130,8 @@ pub(super) fn quoted(identifier: &str) -> String {
 }
 
 fn decoded(text: &str) -> Result<String> {
-    let refused = || Error::new(ErrorKind::Config, "an option of the URL is not well encoded; write % and two hexadecimal digits");
+    let refused =
+        || Error::new(ErrorKind::Config, "an option of the URL is not well encoded; write % and two hexadecimal digits");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

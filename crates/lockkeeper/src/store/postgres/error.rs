@@ -40,6 +40,11 @@ pub(super) fn of_request(error: PgError) -> Failed {
     Failed::Error(Error::new(kind, message).with_source(error))
 }
 
+/// Whether the server does not know a statement that was prepared: another server process answered than was asked before.
+pub(super) fn is_forgotten_statement(error: &PgError) -> bool {
+    error.code().is_some_and(|code| matches!(code.code(), "26000" | "42P05"))
+}
+
 /// Whether the tables are not there yet.
 pub(super) fn is_missing_table(error: &PgError) -> bool {
     error.code().is_some_and(|code| matches!(code.code(), "42P01" | "3F000"))

@@ -22,6 +22,13 @@ use crate::store::sql::{Bounds, Failed, Link, Outcome, Put};
 /// The pauses between attempts to connect that fail: the first, and what they grow to. A request in between gets the last error.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
+/// A connection on which a transaction takes longer than this is not used again.
+const TRANSACTION: Duration = Duration::from_secs(5);
+
+/// How often the clock of a server is measured when connecting, unless it is known as well as this before.
+const PINGS: u32 = 8;
+const GOOD_CLOCK: Duration = Duration::from_millis(1);
+
 /// The oldest server that is known to work.
 const OLDEST: i32 = 12;
 
@@ -125,6 +132,11 @@ async fn open(shared: &Shared) -> Result<Live> {
     });
     let facts = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8, pg_is_in_recovery(),
         current_setting('transaction_read_only') = 'on', current_setting('server_version_num')::int4";
+    // Short statements are neither worth compiling nor planning anew. Behind a pooler it may not hold, and then costs time only.
+    client
+        .batch_execute("SET jit = off; SET plan_cache_mode = force_generic_plan")
+        .await
+        .map_err(|cause| error::of_request(cause).into_error())?;
     let sent = shared.runtime.now();
     let rows = client.query_typed(facts, &[]).await.map_err(|cause| error::of_request(cause).into_error())?;
     let heard = shared.runtime.now();
@@ -145,6 +157,19 @@ async fn open(shared: &Shared) -> Result<Live> {
         return Err(Error::new(ErrorKind::Config, message));
     }
     let clock = Clock::new(clock, sent, heard);
+    // A lease lasts longer by what is not known of the clock, so the first range should be small.
+    for _ in 0..PINGS {
+        let sent = shared.runtime.now();
+        if clock.window(sent).uncertainty() < GOOD_CLOCK {
+            break;
+        }
+        let ping = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
+        let rows = client.query_typed(ping, &[]).await.map_err(|cause| error::of_request(cause).into_error())?;
+        let heard = shared.runtime.now();
+        if let Some(row) = rows.first() {
+            clock.observe(field(row, 0)?, sent, heard);
+        }
+    }
     Ok(Live::new(client, Arc::clone(&shared.texts), Arc::clone(&shared.channel), shared.runtime.clone(), clock))
 }
 
@@ -186,7 +211,11 @@ async fn locked<T>(
     compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>),
 ) -> std::result::Result<(T, Option<Outcome>), Failed> {
     let _alone = live.gate.write().await;
-    let done = in_transaction(live, name, compute).await;
+    let Some(done) = runtime::within(TRANSACTION, Box::pin(in_transaction(live, name, compute))).await else {
+        live.discard();
+        let message = format!("postgres did not carry out a transaction within {TRANSACTION:?}");
+        return Err(Failed::Error(Error::new(ErrorKind::Indeterminate, message)));
+    };
     if done.is_err() && live.client.batch_execute("ROLLBACK").await.is_err() {
         // The server undoes it when the connection ends.
         live.discard();
@@ -208,7 +237,7 @@ async fn in_transaction<T>(
     let lock = live.query_alone(&live.texts.lock, &lock_parameters);
     let sent = live.runtime.now();
     // In one round trip, carried out in this order. The rows are read by a snapshot that is taken when the lock is held.
-    let (begun, locked, read) = tokio::join!(begin, lock, live.read_alone(std::slice::from_ref(name)));
+    let (begun, locked, read) = tokio::join!(begin, lock, live.run_read(true, std::slice::from_ref(name)));
     begun?;
     locked?;
     let read = read?;
@@ -222,9 +251,9 @@ async fn in_transaction<T>(
     };
     let write = async {
         if put.version.is_none() {
-            live.insert_alone(&put, bounds).await.map(|answer| answer.told)
+            live.run_insert(true, &put, bounds).await.map(|answer| answer.told)
         } else {
-            let answer = live.put_alone(std::slice::from_ref(&put), bounds, false).await?;
+            let answer = live.run_put(true, std::slice::from_ref(&put), bounds, false).await?;
             Ok(answer.told.into_iter().next().unwrap_or_else(|| Outcome::Refused(Box::default())))
         }
     };

@@ -136,12 +136,8 @@ impl Wakeups {
         let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
         let versions: Vec<i64> = names.iter().map(|_| self.runtime().client_id().bits() as i64).collect();
         let window = i64::try_from(MARKED.as_micros()).unwrap_or(i64::MAX);
-        let parameters: [super::statements::Parameter<'_>; 4] = [
-            (&bytes, Type::BYTEA_ARRAY),
-            (&versions, Type::INT8_ARRAY),
-            (&window, Type::INT8),
-            (&self.instance, Type::INT8),
-        ];
+        let parameters: [super::statements::Parameter<'_>; 4] =
+            [(&bytes, Type::BYTEA_ARRAY), (&versions, Type::INT8_ARRAY), (&window, Type::INT8), (&self.instance, Type::INT8)];
         let rows = live.query(&live.texts.mark, &parameters).await.map_err(Failed::into_error)?;
         let mut marks = self.marks();
         for row in &rows {

@@ -14,6 +14,7 @@ mod tls;
 mod worker;
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,7 +46,11 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// A PostgreSQL database.
 #[derive(Debug)]
-pub struct PostgresStore {
+pub struct PostgresStore(Arc<Inner>);
+
+/// What requests work on. They run on the thread of the store.
+#[derive(Debug)]
+struct Inner {
     steps: Steps<PgLink>,
     wakeups: Arc<Wakeups>,
     id: Arc<str>,
@@ -71,17 +76,31 @@ impl PostgresStore {
         // A channel of its own: a database may have several stores.
         let link = PgLink::new(shared(Arc::from(format!("lockkeeper_{}", id.replace('-', "")))));
         let wakeups = Wakeups::new(link.clone());
-        Ok(Arc::new(Self { steps: Steps::new(link, runtime.clone()), wakeups, id }))
+        Ok(Arc::new(Self(Arc::new(Inner { steps: Steps::new(link, runtime.clone()), wakeups, id }))))
     }
 
     /// All that [`connect`](Self::connect) looks at, and what may surprise.
     pub async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
         match Self::connect(config, runtime).await {
-            Ok(store) => store.findings().await,
+            Ok(store) => store.0.findings().await,
             Err(error) => vec![Finding::unfit("server", &error)],
         }
     }
 
+    /// Has the thread of the store do something, for as long as the caller waits.
+    fn run<T: Send + 'static, F: Future<Output = Result<T>> + Send + 'static>(
+        &self,
+        work: impl FnOnce(Arc<Inner>) -> F + Send + 'static,
+    ) -> Reply<'_, T> {
+        let inner = Arc::clone(&self.0);
+        Box::pin(async move {
+            let worker = inner.steps.link.shared().worker.clone();
+            worker.run_while_wanted(work(inner)).await?
+        })
+    }
+}
+
+impl Inner {
     async fn live(&self) -> Result<Arc<Live>> {
         self.steps.link.live().await
     }
@@ -111,14 +130,14 @@ impl PostgresStore {
         add_cards(holders, |client| Ok(cards.get(&client).cloned()))
     }
 
-    async fn run_inspect(&self, name: Name) -> Result<Option<Snapshot>> {
+    async fn inspect(&self, name: Name) -> Result<Option<Snapshot>> {
         let found = self.steps.snapshots(std::slice::from_ref(&name)).await?.into_iter().next().flatten();
         let Some(mut found) = found else { return Ok(None) };
         found.holders = self.with_cards(found.holders).await?;
         Ok(Some(found))
     }
 
-    async fn run_list(&self, asked: Listing) -> Result<Page> {
+    async fn list(&self, asked: Listing) -> Result<Page> {
         // First the names, one more than the page needs, then what lies under them.
         let prefix = asked.pattern.split(['*', '?', '\\']).next().unwrap_or_default().to_owned();
         let mut names: Vec<Name> = Vec::new();
@@ -154,7 +173,7 @@ impl PostgresStore {
         Ok(page)
     }
 
-    async fn run_announce(&self, card: ClientCard, ttl: Duration) -> Result<()> {
+    async fn announce(&self, card: ClientCard, ttl: Duration) -> Result<()> {
         let text = serde_json::to_vec(&card)
             .map_err(|cause| Error::new(ErrorKind::Protocol, "a card cannot be written as JSON").with_source(cause))?;
         let (id, ttl) = (card.id.to_string(), i64::try_from(ttl.as_micros()).unwrap_or(i64::MAX / 4));
@@ -178,65 +197,64 @@ impl Backend for PostgresStore {
             .with_hand_over()
             .with_acquire_all()
             .with_any_name(true)
-            .with_push(self.steps.link.shared().config.push)
+            .with_push(self.0.steps.link.shared().config.push)
             .with_refuses_late()
             .with_leases(Duration::from_millis(100), Duration::from_secs(365 * 24 * 3600))
     }
 
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
-        let (steps, wakeups) = (self.steps.over(self.steps.link.another()), Arc::clone(&self.wakeups));
-        Arc::new(Self { steps, wakeups, id: Arc::clone(&self.id) })
+        let Inner { steps, wakeups, id } = &*self.0;
+        let steps = steps.over(steps.link.another());
+        Arc::new(Self(Arc::new(Inner { steps, wakeups: Arc::clone(wakeups), id: Arc::clone(id) })))
     }
 
     fn identity(&self) -> Reply<'_, String> {
-        Box::pin(async move { Ok(self.id.to_string()) })
+        Box::pin(async move { Ok(self.0.id.to_string()) })
     }
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
-        Box::pin(self.steps.acquire(request))
+        self.run(|store| async move { store.steps.acquire(request).await })
     }
 
     fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        Box::pin(self.steps.acquire_all(requests))
+        self.run(|store| async move { store.steps.acquire_all(requests).await })
     }
 
     fn release(&self, request: Release) -> Reply<'_, Released> {
-        Box::pin(self.steps.release(request))
+        self.run(|store| async move { store.steps.release(request).await })
     }
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
-        Box::pin(self.steps.renew(requests))
+        self.run(|store| async move { store.steps.renew(requests).await })
     }
 
     fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
-        Box::pin(self.steps.count(request))
+        self.run(|store| async move { store.steps.count(request).await })
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
-        Box::pin(async move {
-            if !self.steps.link.shared().config.push {
-                return Ok(Subscription::silent());
-            }
-            self.wakeups.subscribe(&watch.name, watch.own_place()).await
-        })
+        if !self.0.steps.link.shared().config.push {
+            return Box::pin(async { Ok(Subscription::silent()) });
+        }
+        self.run(|store| async move { store.wakeups.subscribe(&watch.name, watch.own_place()).await })
     }
 
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        Box::pin(self.run_inspect(name))
+        self.run(|store| async move { store.inspect(name).await })
     }
 
     fn list(&self, listing: Listing) -> Reply<'_, Page> {
-        Box::pin(self.run_list(listing))
+        self.run(|store| async move { store.list(listing).await })
     }
 
     fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        Box::pin(async move {
-            let from = self.steps.force_release(name).await?;
-            Ok(Forced { from: self.with_cards(from).await? })
+        self.run(|store| async move {
+            let from = store.steps.force_release(name).await?;
+            Ok(Forced { from: store.with_cards(from).await? })
         })
     }
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
-        Box::pin(self.run_announce(card, ttl))
+        self.run(move |store| async move { store.announce(card, ttl).await })
     }
 }

@@ -2,7 +2,7 @@
 
 use super::schema::LAYOUT;
 use super::statements::{Live, get};
-use super::{Config, PostgresStore, error};
+use super::{Config, Inner, error};
 use crate::backend::Finding;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::sql::Failed;
@@ -22,6 +22,7 @@ async fn facts(live: &Live, config: &Config) -> Result<Option<String>> {
     let rows = match live.client.query_typed(&live.texts.facts, &[]).await {
         Ok(rows) => rows,
         Err(cause) if error::is_missing_table(&cause) => return Ok(None),
+        Err(cause) if is_denied(&cause) => return Err(denied(live, config).with_source(cause)),
         Err(cause) => return Err(error::of_request(cause).into_error()),
     };
     let Some(row) = rows.first() else { return Ok(None) };
@@ -44,24 +45,35 @@ async fn create(live: &Live, config: &Config) -> Result<()> {
     let all = format!("SELECT pg_advisory_xact_lock(7811312071);\n{schema}{tables};\n{first}");
     match live.client.batch_execute(&all).await {
         Ok(()) => Ok(()),
-        Err(cause) if cause.code().is_some_and(|code| code.code() == "42501") => {
-            let message = format!(
-                "this user may not create the tables of lockkeeper in {config}; have somebody who may run:\n{schema}{tables};\n{first};"
-            );
-            Err(Error::new(ErrorKind::Denied, message).with_source(cause))
-        }
+        Err(cause) if is_denied(&cause) => Err(denied(live, config).with_source(cause)),
         Err(cause) => Err(error::of_request(cause).into_error()),
     }
 }
 
-impl PostgresStore {
+fn is_denied(cause: &tokio_postgres::Error) -> bool {
+    cause.code().is_some_and(|code| code.code() == "42501")
+}
+
+/// What to run where this user lacks rights.
+fn denied(live: &Live, config: &Config) -> Error {
+    let (tables, first) = (live.texts.create_tables(), live.texts.first_row(&live.runtime.client_id().to_string()));
+    let schema = live.texts.create_schema.as_ref().map(|create| format!("{create};\n")).unwrap_or_default();
+    let message = format!(
+        "this user may neither use nor create the tables of lockkeeper in {config}; have somebody who may run what follows, and grant \
+         SELECT, INSERT, UPDATE and DELETE on the tables and USAGE on their schema:\n{schema}{tables};\n{first};"
+    );
+    Error::new(ErrorKind::Denied, message)
+}
+
+impl Inner {
     /// What is worth knowing of a database that can be used.
     pub(super) async fn findings(&self) -> Vec<Finding> {
         self.look().await.unwrap_or_else(|error| vec![Finding::unfit("server", &error)])
     }
 
     async fn look(&self) -> Result<Vec<Finding>> {
-        let settings = "SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),
+        let settings =
+            "SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),
             current_setting('synchronous_standby_names'), current_setting('default_transaction_isolation'),
             (SELECT coalesce(max(age(backend_xmin)), 0)::int8 FROM pg_stat_activity WHERE pid <> pg_backend_pid())";
         let rows = self.query(settings, &[]).await?;
@@ -73,7 +85,9 @@ impl PostgresStore {
         found.push(if commit == "off" || fsync == "off" {
             Finding::doubtful(
                 "durability",
-                format!("synchronous_commit={commit}, fsync={fsync}: a crash of the server may forget the last grants; set both to on"),
+                format!(
+                    "synchronous_commit={commit}, fsync={fsync}: a crash of the server may forget the last grants; set both to on"
+                ),
             )
         } else {
             Finding::fine("durability", format!("synchronous_commit={commit}, fsync={fsync}"))
@@ -93,7 +107,9 @@ impl PostgresStore {
             Finding::doubtful("isolation", format!("{isolation}: steps that meet are repeated; read committed is faster"))
         });
         if oldest > 1_000_000 {
-            let says = format!("a transaction of another client is {oldest} transactions old; rows that change often get slow until it ends");
+            let says = format!(
+                "a transaction of another client is {oldest} transactions old; rows that change often get slow until it ends"
+            );
             found.push(Finding::doubtful("old transactions", says));
         }
         found.push(if self.steps.link.shared().config.push {

@@ -1,13 +1,14 @@
 //! The statements of a step, on one connection.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::RwLock;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, Row};
+use tokio_postgres::{Client, Row, Statement};
 
 use super::error;
 use super::schema::{PutKind, Texts};
@@ -36,6 +37,8 @@ pub(super) struct Live {
     pub(super) clock: Clock,
     heard: AtomicU64,
     dead: AtomicBool,
+    /// Statements that the server has planned; `None`: it forgets them, because a pooler stands between.
+    prepared: Mutex<Option<HashMap<String, Statement>>>,
 }
 
 impl fmt::Debug for Live {
@@ -47,7 +50,8 @@ impl fmt::Debug for Live {
 impl Live {
     pub(super) fn new(client: Client, texts: Arc<Texts>, channel: Arc<str>, runtime: Runtime, clock: Clock) -> Self {
         let heard = AtomicU64::new(runtime.now().as_nanos());
-        Self { client, gate: RwLock::new(()), texts, channel, runtime, clock, heard, dead: AtomicBool::new(false) }
+        let (dead, prepared) = (AtomicBool::new(false), Mutex::new(Some(HashMap::new())));
+        Self { client, gate: RwLock::new(()), texts, channel, runtime, clock, heard, dead, prepared }
     }
 
     pub(super) fn is_usable(&self) -> bool {
@@ -58,10 +62,34 @@ impl Live {
         self.dead.store(true, Ordering::Relaxed);
     }
 
+    fn prepared(&self) -> MutexGuard<'_, Option<HashMap<String, Statement>>> {
+        self.prepared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the server plan the statement, unless it has. Not inside a transaction, whose statements are sent in their order.
+    async fn prepare(&self, sql: &str, parameters: &[Parameter<'_>]) {
+        if self.prepared().as_ref().is_none_or(|known| known.contains_key(sql)) {
+            return;
+        }
+        let types: Vec<Type> = parameters.iter().map(|(_, kind)| kind.clone()).collect();
+        // A statement that cannot be prepared is sent as it is, and tells by itself what is wrong.
+        if let Ok(statement) = self.client.prepare_typed(sql, &types).await
+            && let Some(known) = &mut *self.prepared()
+        {
+            known.insert(sql.to_owned(), statement);
+        }
+    }
+
     /// One statement, beside others.
     pub(super) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failed> {
         let _shared = self.gate.read().await;
+        self.prepare(sql, parameters).await;
         self.query_alone(sql, parameters).await
+    }
+
+    /// One statement: of a transaction that has the connection alone, or beside others.
+    async fn query_within(&self, alone: bool, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failed> {
+        if alone { self.query_alone(sql, parameters).await } else { self.query(sql, parameters).await }
     }
 
     /// One statement of whoever has the connection.
@@ -70,10 +98,22 @@ impl Live {
             return Err(Failed::Error(Error::new(ErrorKind::Unavailable, "the connection to postgres is closed")));
         }
         let mut in_flight = InFlight { live: self, sent: self.runtime.now(), answered: false };
-        let answer = self.client.query_typed(sql, parameters).await;
+        let known = self.prepared().as_ref().and_then(|known| known.get(sql).cloned());
+        let answer = match known {
+            Some(statement) => {
+                let values: Vec<&(dyn ToSql + Sync)> = parameters.iter().map(|(value, _)| *value).collect();
+                self.client.query(&statement, &values).await
+            }
+            None => self.client.query_typed(sql, parameters).await,
+        };
         in_flight.answered = true;
         self.heard.store(self.runtime.now().as_nanos(), Ordering::Relaxed);
         answer.map_err(|cause| {
+            if error::is_forgotten_statement(&cause) {
+                *self.prepared() = None;
+                let message = "a pooler stands before postgres and forgets statements; nothing was done";
+                return Failed::Blocked(Error::new(ErrorKind::Unavailable, message).with_source(cause));
+            }
             let failed = error::of_request(cause);
             if let Failed::Error(error) = &failed
                 && matches!(error.kind(), ErrorKind::Indeterminate | ErrorKind::Unavailable)
@@ -85,7 +125,7 @@ impl Live {
         })
     }
 
-    pub(super) async fn insert_alone(&self, put: &Put, bounds: Bounds) -> Result<Answer<Outcome>, Failed> {
+    pub(super) async fn run_insert(&self, alone: bool, put: &Put, bounds: Bounds) -> Result<Answer<Outcome>, Failed> {
         let parts = PartArrays::of(std::slice::from_ref(put));
         let name = put.name.as_str().as_bytes();
         let (token, body) = (put.token.cast_signed(), put.body.as_deref());
@@ -98,8 +138,8 @@ impl Live {
             (&bounds.until, Type::INT8),
         ];
         parts.add_put(&mut parameters);
-        let rows = self.query_alone(&self.texts.insert, &parameters).await?;
-        let row = rows.first().ok_or_else(no_store_row)?;
+        let rows = self.query_within(alone, &self.texts.insert, &parameters).await?;
+        let row = rows.first().ok_or_else(too_few)?;
         let clock = get(row, 6)?;
         if get::<Option<i32>>(row, 0)?.is_some() {
             return Ok(Answer { clock, told: Outcome::Done { token: get::<i64>(row, 1)?.cast_unsigned(), woke: 0 } });
@@ -107,7 +147,17 @@ impl Live {
         Ok(Answer { clock, told: Outcome::Refused(Box::new(name_rows(&put.name, row, 2)?)) })
     }
 
-    pub(super) async fn put_alone(&self, puts: &[Put], bounds: Bounds, each: bool) -> Result<Answer<Vec<Outcome>>, Failed> {
+    pub(super) async fn run_put(
+        &self,
+        alone: bool,
+        puts: &[Put],
+        bounds: Bounds,
+        each: bool,
+    ) -> Result<Answer<Vec<Outcome>>, Failed> {
+        if let ([put], false) = (puts, each) {
+            let Answer { clock, told } = self.run_put_one(alone, put, bounds).await?;
+            return Ok(Answer { clock, told: vec![told] });
+        }
         let names: Vec<&[u8]> = puts.iter().map(|put| put.name.as_str().as_bytes()).collect();
         let versions: Vec<i64> = puts.iter().map(|put| put.version.unwrap_or(0)).collect();
         let nexts: Vec<i64> = puts.iter().map(|put| put.next).collect();
@@ -138,25 +188,61 @@ impl Live {
             parts.add_put(&mut parameters);
             parts.add_deleted(&mut parameters);
         }
-        let rows = self.query_alone(self.texts.put(kind), &parameters).await?;
-        let clock = get(rows.first().ok_or_else(no_store_row)?, 7)?;
-        let mut told = Vec::with_capacity(puts.len());
-        for (put, row) in puts.iter().zip(&rows) {
-            told.push(match get::<Option<i64>>(row, 0)? {
+        let rows = self.query_within(alone, self.texts.put(kind), &parameters).await?;
+        let clock = get(rows.first().ok_or_else(too_few)?, 8)?;
+        let mut told: Vec<Option<Outcome>> = puts.iter().map(|_| None).collect();
+        for row in &rows {
+            // Places count from one.
+            let place = usize::try_from(get::<i64>(row, 0)? - 1).unwrap_or(usize::MAX);
+            let (Some(put), Some(outcome)) = (puts.get(place), told.get_mut(place)) else { continue };
+            *outcome = Some(match get::<Option<i64>>(row, 1)? {
                 Some(token) => {
-                    let woke = u32::try_from(get::<i32>(row, 1)?).unwrap_or(0);
+                    let woke = u32::try_from(get::<i32>(row, 2)?).unwrap_or(0);
                     Outcome::Done { token: token.cast_unsigned(), woke }
                 }
-                None => Outcome::Refused(Box::new(name_rows(&put.name, row, 3)?)),
+                None => Outcome::Refused(Box::new(name_rows(&put.name, row, 4)?)),
             });
         }
-        Ok(Answer { clock, told })
+        told.into_iter().collect::<Option<_>>().map(|told| Answer { clock, told }).ok_or_else(too_few)
     }
 
-    pub(super) async fn read_alone(&self, names: &[Name]) -> Result<Answer<Vec<NameRows>>, Failed> {
+    async fn run_put_one(&self, alone: bool, put: &Put, bounds: Bounds) -> Result<Answer<Outcome>, Failed> {
+        let parts = PartArrays::of(std::slice::from_ref(put));
+        let (name, channel): (&[u8], &str) = (put.name.as_str().as_bytes(), &self.channel);
+        let (version, token, body) = (put.version.unwrap_or(0), put.token.cast_signed(), put.body.as_deref());
+        let (payload, tell_head) = (text::payload(&put.name, put.wake), put.wake.head.is_some());
+        let mut parameters: Vec<Parameter<'_>> = vec![
+            (&name, Type::BYTEA),
+            (&version, Type::INT8),
+            (&put.next, Type::INT8),
+            (&token, Type::INT8),
+            (&body, Type::TEXT),
+            (&payload, Type::TEXT),
+            (&put.wake.all, Type::BOOL),
+            (&tell_head, Type::BOOL),
+            (&bounds.earliest, Type::INT8),
+            (&bounds.until, Type::INT8),
+            (&channel, Type::TEXT),
+        ];
+        let kind = PutKind { each: false, grants: put.grants, parts: !parts.is_empty() };
+        if kind.parts {
+            parts.put.add_keys(&mut parameters);
+            parts.add_put_values(&mut parameters);
+            parts.deleted.add_keys(&mut parameters);
+        }
+        let rows = self.query_within(alone, self.texts.put_one(kind), &parameters).await?;
+        let row = rows.first().ok_or_else(too_few)?;
+        let told = match get::<Option<i64>>(row, 0)? {
+            Some(token) => Outcome::Done { token: token.cast_unsigned(), woke: u32::try_from(get::<i32>(row, 1)?).unwrap_or(0) },
+            None => Outcome::Refused(Box::new(name_rows(&put.name, row, 3)?)),
+        };
+        Ok(Answer { clock: get(row, 7)?, told })
+    }
+
+    pub(super) async fn run_read(&self, alone: bool, names: &[Name]) -> Result<Answer<Vec<NameRows>>, Failed> {
         let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
-        let rows = self.query_alone(&self.texts.read, &[(&bytes, Type::BYTEA_ARRAY)]).await?;
-        let clock = get(rows.first().ok_or_else(no_store_row)?, 4)?;
+        let rows = self.query_within(alone, &self.texts.read, &[(&bytes, Type::BYTEA_ARRAY)]).await?;
+        let clock = get(rows.first().ok_or_else(too_few)?, 4)?;
         let told = names.iter().zip(&rows).map(|(name, row)| name_rows(name, row, 0)).collect::<Result<_, _>>()?;
         Ok(Answer { clock, told })
     }
@@ -168,31 +254,19 @@ impl Statements for Live {
     }
 
     fn insert<'a>(&'a self, put: &'a Put, bounds: Bounds) -> BoxFuture<'a, Result<Answer<Outcome>, Failed>> {
-        Box::pin(async move {
-            let _shared = self.gate.read().await;
-            self.insert_alone(put, bounds).await
-        })
+        Box::pin(async move { self.run_insert(false, put, bounds).await })
     }
 
     fn put_all<'a>(&'a self, puts: &'a [Put], bounds: Bounds) -> BoxFuture<'a, Result<Answer<Vec<Outcome>>, Failed>> {
-        Box::pin(async move {
-            let _shared = self.gate.read().await;
-            self.put_alone(puts, bounds, false).await
-        })
+        Box::pin(async move { self.run_put(false, puts, bounds, false).await })
     }
 
     fn put_each<'a>(&'a self, puts: &'a [Put], bounds: Bounds) -> BoxFuture<'a, Result<Answer<Vec<Outcome>>, Failed>> {
-        Box::pin(async move {
-            let _shared = self.gate.read().await;
-            self.put_alone(puts, bounds, true).await
-        })
+        Box::pin(async move { self.run_put(false, puts, bounds, true).await })
     }
 
     fn read<'a>(&'a self, names: &'a [Name]) -> BoxFuture<'a, Result<Answer<Vec<NameRows>>, Failed>> {
-        Box::pin(async move {
-            let _shared = self.gate.read().await;
-            self.read_alone(names).await
-        })
+        Box::pin(async move { self.run_read(false, names).await })
     }
 
     fn create<'a>(&'a self, names: &'a [Name], versions: &'a [i64]) -> BoxFuture<'a, Result<(), Failed>> {
@@ -246,6 +320,10 @@ impl<'a> Columns<'a> {
 
     fn add<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
         parameters.push((&self.names, Type::BYTEA_ARRAY));
+        self.add_keys(parameters);
+    }
+
+    fn add_keys<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
         parameters.push((&self.roles, Type::INT2_ARRAY));
         parameters.push((&self.seqs, Type::INT8_ARRAY));
         parameters.push((&self.owners, Type::TEXT_ARRAY));
@@ -273,6 +351,10 @@ impl<'a> PartArrays<'a> {
 
     fn add_put<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
         self.put.add(parameters);
+        self.add_put_values(parameters);
+    }
+
+    fn add_put_values<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
         parameters.push((&self.expires, Type::INT8_ARRAY));
         parameters.push((&self.details, Type::TEXT_ARRAY));
     }
@@ -294,7 +376,6 @@ pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, colum
     })
 }
 
-fn no_store_row() -> Failed {
-    let message = "the table lockkeeper_store is empty; connect again to fill it";
-    Failed::Error(Error::new(ErrorKind::Unavailable, message))
+fn too_few() -> Failed {
+    Failed::Error(Error::new(ErrorKind::Protocol, "postgres answered for fewer names than were asked for"))
 }

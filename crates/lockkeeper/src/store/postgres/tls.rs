@@ -37,7 +37,8 @@ impl Connector {
         let verifier: Arc<dyn ServerCertVerifier> = match tls.verify {
             Verify::Name => {
                 let built = WebPkiServerVerifier::builder_with_provider(roots, provider).build();
-                built.map_err(|cause| Error::new(ErrorKind::Config, "sslrootcert= has no usable certificate").with_source(cause))?
+                built
+                    .map_err(|cause| Error::new(ErrorKind::Config, "sslrootcert= has no usable certificate").with_source(cause))?
             }
             Verify::Authority => Arc::new(Lenient { roots: Some(roots), provider }),
             Verify::Nothing => Arc::new(Lenient { roots: None, provider }),

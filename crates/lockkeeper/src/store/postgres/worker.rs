@@ -35,6 +35,25 @@ impl Worker {
             // The caller may have stopped waiting.
             let _ = answer.send(task.await);
         });
-        answered.await.map_err(|_| Error::new(ErrorKind::Indeterminate, "the thread of the postgres connections has ended"))
+        answered.await.map_err(|_| ended())
     }
+
+    /// Runs a task for as long as the caller waits. It goes on also while the caller's future is not polled: it may hold what others wait
+    /// for.
+    pub(super) async fn run_while_wanted<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Result<T> {
+        let (mut answer, answered) = oneshot::channel();
+        self.spawn(async move {
+            let done = tokio::select! {
+                done = task => done,
+                () = answer.closed() => return,
+            };
+            // The caller may have stopped waiting.
+            let _ = answer.send(done);
+        });
+        answered.await.map_err(|_| ended())
+    }
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Indeterminate, "the thread of the postgres connections has ended")
 }

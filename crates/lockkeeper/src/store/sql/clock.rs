@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::runtime::Instant;
 
 /// Two clocks may drift apart by this part of the time since they were compared.
-const DRIFT: i64 = 1_000;
+const DRIFT: i64 = 2_000;
 
 /// A step that the server carries out later than this after it was computed is computed again.
 const SLACK: i64 = 1_000_000;

@@ -76,6 +76,9 @@ impl<L: Link> Steps<L> {
     }
 
     async fn read(&self, live: &L::Live, names: &[Name]) -> Result<Vec<NameRows>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
         let sent = self.runtime.now();
         let read = live.read(names).await.map_err(Failed::into_error)?;
         live.clock().observe(read.clock, sent, self.runtime.now());
@@ -98,7 +101,7 @@ impl<L: Link> Steps<L> {
                 self.pause().await;
             }
             let live = self.link.live().await?;
-            if known.is_empty() {
+            if known.is_empty() && !names.is_empty() {
                 known = names.iter().cloned().zip(self.read(&live, &names).await?).collect();
             }
             let window = live.clock().window(self.runtime.now());
@@ -108,7 +111,8 @@ impl<L: Link> Steps<L> {
             if !computed.changed {
                 return computed.answer.map(|attempt| all_as_asked(attempt, &leases));
             }
-            let absent: Vec<Name> = known.iter().filter(|(_, rows)| rows.version.is_none()).map(|(name, _)| name.clone()).collect();
+            let absent: Vec<Name> =
+                known.iter().filter(|(_, rows)| rows.version.is_none()).map(|(name, _)| name.clone()).collect();
             if !absent.is_empty() {
                 let versions: Vec<i64> = absent.iter().map(|_| self.version()).collect();
                 unless_blocked(live.create(&absent, &versions).await)?;
@@ -132,7 +136,10 @@ impl<L: Link> Steps<L> {
             }
             known.clear();
         }
-        Err(step::contended(&names[0]))
+        match names.first() {
+            Some(name) => Err(step::contended(name)),
+            None => Err(Error::new(ErrorKind::InvalidArgument, "acquire_all needs at least one name")),
+        }
     }
 
     fn keep(&self, put: &Put, after: NameRows, token: u64) {
@@ -211,9 +218,9 @@ impl<L: Link> Steps<L> {
                 // Nothing to write: right if the rows are those of the server.
                 let confirmed = !changed.contains(name) && current.contains_key(name);
                 if settled.contains(name) || confirmed {
-                    answers[index] = Some(renewed.map(|renewed| {
-                        if renewed.is_kept() { Renewed::kept(requests[index].lease) } else { renewed }
-                    }));
+                    answers[index] = Some(
+                        renewed.map(|renewed| if renewed.is_kept() { Renewed::kept(requests[index].lease) } else { renewed }),
+                    );
                 }
             }
         }

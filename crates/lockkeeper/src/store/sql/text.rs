@@ -64,8 +64,7 @@ pub(crate) fn payload(name: &Name, wake: Wake) -> String {
 pub(crate) fn parse_payload(text: &str) -> Option<(Name, Wake)> {
     let mut words = text.split(' ');
     let (all, head, hex) = (words.next()?, words.next()?, words.next()?);
-    let bytes: Option<Vec<u8>> =
-        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect();
+    let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect();
     let name = Name::new(String::from_utf8(bytes?).ok()?).ok()?;
     let head = if head.is_empty() { None } else { Some(head.parse().ok()?) };
     Some((name, Wake { all: all == "1", head }))
@@ -88,7 +87,9 @@ mod tests {
     fn a_notification_reads_back_what_it_says() {
         let name = Name::new("заказ 42 '\"").unwrap();
         let owner = WireOwner { client: ClientId::from_bits(7), number: 3 };
-        for wake in [Wake { all: true, head: None }, Wake { all: false, head: Some(owner) }, Wake { all: true, head: Some(owner) }] {
+        for wake in
+            [Wake { all: true, head: None }, Wake { all: false, head: Some(owner) }, Wake { all: true, head: Some(owner) }]
+        {
             assert_eq!(parse_payload(&payload(&name, wake)), Some((name.clone(), wake)));
         }
         for foreign in ["", "hello", "1  zz", "1  6", "1  00"] {
