@@ -9,7 +9,9 @@ use crate::runtime::{self, Instant};
 #[derive(Debug)]
 pub(crate) struct Trouble {
     patience: Duration,
-    began: Option<Instant>,
+    /// When the first request that failed was sent; while none failed, when the last one was sent.
+    since: Option<Instant>,
+    failing: bool,
     pause: Duration,
 }
 
@@ -18,7 +20,20 @@ impl Trouble {
     const LAST: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(patience: Duration) -> Self {
-        Self { patience, began: None, pause: Self::FIRST }
+        Self { patience, since: None, failing: false, pause: Self::FIRST }
+    }
+
+    /// A request is sent: trouble counts from the first that fails.
+    pub(crate) fn asked(&mut self, now: Instant) {
+        if !self.failing {
+            self.since = Some(now);
+        }
+    }
+
+    /// How much of the time for trouble is left.
+    pub(crate) fn left(&self, now: Instant) -> Duration {
+        let borne = self.since.filter(|_| self.failing).map_or(Duration::ZERO, |since| now.since(since));
+        self.patience.saturating_sub(borne)
     }
 
     /// The store answered.
@@ -28,8 +43,9 @@ impl Trouble {
 
     /// How long to pause before trying again, or the error if it is no use or patience has ended.
     pub(crate) fn again(&mut self, error: Error, now: Instant) -> Result<Duration, Error> {
-        let began = *self.began.get_or_insert(now);
-        if !error.is_trouble() || now.since(began) >= self.patience {
+        self.failing = true;
+        let since = *self.since.get_or_insert(now);
+        if !error.is_trouble() || now.since(since) >= self.patience {
             return Err(error);
         }
         let pause = self.pause;
@@ -58,6 +74,20 @@ mod tests {
         assert!((10..60).contains(&pauses.len()), "{} pauses", pauses.len());
         trouble.over();
         assert!(trouble.again(down(), now).unwrap() <= Trouble::FIRST);
+    }
+
+    #[test]
+    fn trouble_counts_from_the_sending_of_the_first_request_that_failed() {
+        let mut trouble = Trouble::new(Duration::from_secs(10));
+        let at = |seconds| Instant::from_nanos(0).plus(Duration::from_secs(seconds));
+        let down = || Error::new(ErrorKind::Unavailable, "down");
+        trouble.asked(at(1));
+        trouble.asked(at(2));
+        assert_eq!(trouble.left(at(5)), Duration::from_secs(10), "nothing failed yet");
+        trouble.again(down(), at(5)).unwrap();
+        trouble.asked(at(6));
+        assert_eq!(trouble.left(at(9)), Duration::from_secs(3));
+        assert!(trouble.again(down(), at(11)).is_ok() && trouble.again(down(), at(12)).is_err());
     }
 
     #[test]

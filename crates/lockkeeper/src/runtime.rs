@@ -122,14 +122,23 @@ impl Runtime {
 
     /// Ends at `when`.
     pub async fn sleep_until(&self, when: Instant) {
-        // Tokio's clock stands still while the machine is suspended, ours does not: look again after waking.
+        if when == Instant::NEVER {
+            return std::future::pending().await;
+        }
         loop {
             let left = when.since(self.now());
             if left.is_zero() {
                 return;
             }
-            tokio::time::sleep(left).await;
+            tokio::time::sleep(self.nap(left)).await;
         }
+    }
+
+    /// How long to sleep before looking at the clock again. Tokio's timers stand still while the machine is suspended, the clock of leases does
+    /// not: in one piece, a sleep would end late by the time of the suspension.
+    fn nap(&self, left: Duration) -> Duration {
+        const LONGEST: Duration = Duration::from_secs(1);
+        if self.has_own_threads() { left.min(LONGEST) } else { left }
     }
 
     /// Runs `work` in the background: on a thread with an executor of its own, or on the simulation's.
@@ -365,4 +374,17 @@ fn boot_clock() -> Instant {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     // An offset, so that "an hour ago" stays representable.
     Instant(3_600_000_000_000).plus(START.get_or_init(std::time::Instant::now).elapsed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A timer that stands still during a suspension ends at most this much late.
+    #[test]
+    fn no_sleep_is_longer_than_a_second_without_a_look_at_the_clock() {
+        let runtime = Runtime::system();
+        assert_eq!(runtime.nap(Duration::from_secs(10)), Duration::from_secs(1));
+        assert_eq!(runtime.nap(Duration::from_millis(10)), Duration::from_millis(10));
+    }
 }

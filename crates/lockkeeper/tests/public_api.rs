@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const PUBLIC: [&str; 10] =
     ["lib.rs", "error.rs", "token.rs", "owner.rs", "name.rs", "testing.rs", "client", "blocking", "fence", "sync"];
-const OF_SESSION: [&str; 3] = ["session/hold.rs", "session/loss.rs", "session/owner.rs"];
+const OF_SESSION: [&str; 3] = ["session/held.rs", "session/loss.rs", "session/owner.rs"];
 
 fn files(path: &Path, found: &mut Vec<PathBuf>) {
     if path.is_dir() {

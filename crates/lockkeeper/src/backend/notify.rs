@@ -3,12 +3,13 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::Notify;
 
 /// The waiter's end: resolves after a notification, also if that came before the waiter began to wait.
 pub struct Subscription {
-    notified: Arc<Notify>,
+    shared: Arc<Shared>,
     shareable: bool,
     /// Ends the subscription when dropped; the store keeps in it whatever it needs.
     _registration: Box<dyn Send + Sync>,
@@ -16,12 +17,18 @@ pub struct Subscription {
 
 /// The store's end.
 #[derive(Clone, Default)]
-pub struct Notifier(Arc<Notify>);
+pub struct Notifier(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    notified: Notify,
+    count: AtomicU64,
+}
 
 impl Subscription {
     /// Subscribes to `notifier`. `registration` is kept until the subscription is dropped.
     pub fn new(notifier: &Notifier, registration: impl Send + Sync + 'static) -> Self {
-        Self { notified: Arc::clone(&notifier.0), shareable: true, _registration: Box::new(registration) }
+        Self { shared: Arc::clone(&notifier.0), shareable: true, _registration: Box::new(registration) }
     }
 
     /// A subscription that is never notified, for stores that cannot push.
@@ -44,14 +51,21 @@ impl Subscription {
 
     /// Waits for a notification since the last call; several count as one.
     pub fn notified(&self) -> impl Future<Output = ()> + Send {
-        self.notified.notified()
+        self.shared.notified.notified()
+    }
+
+    /// How many notifications have come.
+    #[must_use]
+    pub(crate) fn count(&self) -> u64 {
+        self.shared.count.load(Ordering::Acquire)
     }
 }
 
 impl Notifier {
     /// Notifies the subscription. Never blocks.
     pub fn notify(&self) {
-        self.0.notify_one();
+        self.0.count.fetch_add(1, Ordering::AcqRel);
+        self.0.notified.notify_one();
     }
 }
 

@@ -1,7 +1,6 @@
 //! What was granted: a lease with a deadline on the local clock, and how its end is told.
 
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,16 +8,14 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::line::Line;
 use super::owner::Place;
 use super::registry::Slot;
-use super::{Core, Loss, Session};
+use super::{Core, Held, LocalQueue, Session};
 use crate::backend::{Claim, Event, LossReason, Release, Renew, Renewed, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
-use crate::token::Token;
 
 /// One outermost hold, shared by the guards that re-entered it.
 pub(crate) struct Hold {
@@ -28,6 +25,8 @@ pub(crate) struct Hold {
     granted_at: Instant,
     /// Not valid from here on, in nanoseconds of the local clock. Moves only forward, by renewals counted from when they were sent.
     deadline: AtomicU64,
+    /// The lease, in nanoseconds: longer than the one granted after `extend`.
+    lease: AtomicU64,
     state: AtomicU8,
     guards: AtomicUsize,
     told: Notify,
@@ -48,7 +47,9 @@ pub(crate) struct Grounds {
     pub(crate) sent: Instant,
     /// Requests of this owner without an answer may still arrive until then.
     pub(crate) unsettled_until: Instant,
-    pub(crate) line: Option<Arc<Line>>,
+    pub(crate) queue: Option<Arc<LocalQueue>>,
+    /// Handed over by a release of this process.
+    pub(crate) handed_over: bool,
     /// The place with the [`Owner`](super::Owner) that may re-enter it.
     pub(crate) place: Option<Place>,
 }
@@ -67,17 +68,19 @@ impl Hold {
     /// Registers what was granted with the keeper.
     pub(crate) fn new(session: &Session, grounds: Grounds) -> Arc<Self> {
         let core = session.core();
-        let deadline = deadline(grounds.sent, grounds.good_for);
-        let third = grounds.lease / 3;
-        let due = if grounds.watched() { grounds.sent.plus(third).min(deadline) } else { deadline };
+        // Where holds live as long as a session, the keeper ends explicit leases.
+        let good_for = if grounds.kept { grounds.good_for } else { grounds.good_for.min(grounds.lease) };
+        let deadline = deadline(grounds.sent, good_for);
+        let (third, watched) = (grounds.lease / 3, is_watched(grounds.kept, grounds.lease));
+        let due = if watched { grounds.sent.plus(third).min(deadline) } else { deadline };
         // A tenth of the renewal period: at most ten rounds in one.
-        let slack = if grounds.watched() { third / 10 } else { Duration::ZERO };
-        let granted_at = grounds.sent;
+        let slack = if watched { third / 10 } else { Duration::ZERO };
+        let (granted_at, lease) = (grounds.sent, grounds.lease);
         // Before the keeper can know of it, so that no loss comes first.
         if grounds.claim.is_exclusive()
-            && let Some(line) = &grounds.line
+            && let Some(queue) = &grounds.queue
         {
-            line.taken(grounds.owner);
+            queue.taken(grounds.owner, grounds.handed_over, grounds.sent);
         }
         let (hold, hurry) = core.registry().register(due, slack, |slot| Self {
             session: session.clone(),
@@ -85,6 +88,7 @@ impl Hold {
             grounds,
             granted_at,
             deadline: AtomicU64::new(deadline.as_nanos()),
+            lease: AtomicU64::new(nanos(lease)),
             state: AtomicU8::new(HELD),
             guards: AtomicUsize::new(1),
             told: Notify::new(),
@@ -116,6 +120,16 @@ impl Hold {
         self.deadline.fetch_max(deadline(sent, lease).as_nanos(), Ordering::AcqRel);
     }
 
+    /// The lease, as it was extended.
+    pub(super) fn lease(&self) -> Duration {
+        Duration::from_nanos(self.lease.load(Ordering::Acquire))
+    }
+
+    /// Whether the keeper asks the store about it.
+    pub(super) fn is_watched(&self) -> bool {
+        is_watched(self.grounds.kept, self.lease())
+    }
+
     pub(super) fn is_held(&self) -> bool {
         self.state.load(Ordering::Acquire) == HELD
     }
@@ -135,7 +149,7 @@ impl Hold {
             let Grounds { name, claim, owner, .. } = &self.grounds;
             self.core().notify(&Event::Lost { name, claim: *claim, owner: *owner, reason });
             self.told.notify_waiters();
-            self.leave_line();
+            self.leave_queue();
         }
     }
 
@@ -153,7 +167,7 @@ impl Hold {
         }
     }
 
-    fn lost_error(&self, reason: LossReason) -> Error {
+    pub(super) fn lost_error(&self, reason: LossReason) -> Error {
         Error::new(ErrorKind::Lost, format!("the hold on {:?} is lost: {reason}", self.grounds.name))
     }
 
@@ -172,7 +186,7 @@ impl Hold {
         self.lost_by()
     }
 
-    async fn lost(&self) -> LossReason {
+    pub(super) async fn lost(&self) -> LossReason {
         if self.core().is_forked() {
             return LossReason::Closed;
         }
@@ -190,7 +204,7 @@ impl Hold {
         }
     }
 
-    async fn extend(&self, lease: Duration) -> Result<()> {
+    pub(super) async fn extend(&self, lease: Duration) -> Result<()> {
         let core = self.core();
         core.check_process()?;
         core.capabilities.check_lease(lease)?;
@@ -207,6 +221,7 @@ impl Hold {
                     return Err(self.lost_error(reason));
                 }
                 self.renewed(sent, good_for);
+                self.probe_from(sent, lease);
                 Ok(())
             }
             Some(Ok(Renewed::Gone)) => {
@@ -215,6 +230,19 @@ impl Hold {
             }
             Some(Err(error)) => Err(error),
             None => Err(Error::new(ErrorKind::Protocol, "the store left a renewal without an answer")),
+        }
+    }
+
+    /// A short lease that was extended is probed for loss from now on.
+    fn probe_from(&self, sent: Instant, lease: Duration) {
+        if self.is_watched() || lease < PROBED_FROM {
+            return;
+        }
+        self.lease.fetch_max(nanos(lease), Ordering::AcqRel);
+        let due = sent.plus(lease / 3).min(self.deadline());
+        let hurry = self.core().registry().reschedule(self, due, Duration::ZERO);
+        if hurry {
+            self.core().keeper_wake.notify_one();
         }
     }
 
@@ -230,7 +258,7 @@ impl Hold {
 
     /// The first guard.
     pub(crate) fn enter(self: Arc<Self>) -> Held {
-        Held { hold: self, live: true }
+        Held::new(self)
     }
 
     /// One more guard; `None` if the last one is just giving it back.
@@ -241,11 +269,11 @@ impl Hold {
         }
         let more = |guards| if guards > 0 { Some(guards + 1) } else { None };
         let entered = self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok();
-        Ok(entered.then(|| Held { hold: Arc::clone(self), live: true }))
+        Ok(entered.then(|| Held::new(Arc::clone(self))))
     }
 
     /// One guard less; whether it was the last, which then has to give it back.
-    fn leave(&self) -> bool {
+    pub(super) fn leave(&self) -> bool {
         let last = self.guards.fetch_sub(1, Ordering::AcqRel) == 1;
         if last && let Some(place) = &self.grounds.place {
             place.vacate(self);
@@ -268,176 +296,25 @@ impl Hold {
     }
 
     /// The local queue no longer counts on this hold.
-    fn leave_line(&self) {
-        if let Some(line) = &self.grounds.line {
-            line.left(self.grounds.owner);
+    fn leave_queue(&self) {
+        if let Some(queue) = &self.grounds.queue {
+            queue.left(self.grounds.owner, self.core().runtime.now());
         }
     }
 }
 
-impl Grounds {
-    /// Whether the keeper asks the store about it.
-    pub(super) fn watched(&self) -> bool {
-        self.kept || self.lease >= PROBED_FROM
-    }
+/// Whether the keeper asks the store about a hold.
+fn is_watched(kept: bool, lease: Duration) -> bool {
+    kept || lease >= PROBED_FROM
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// When a grant stops being good: counted from before it was sent, less what clocks may drift apart (P3).
 fn deadline(sent: Instant, lease: Duration) -> Instant {
     sent.plus(lease.saturating_sub(drift(lease)))
-}
-
-/// A hold on something: what all guards have in common.
-///
-/// A guard derefs to this. Dropping it gives the hold back in the background; it never blocks and never panics, with or
-/// without an executor. `release()` of the guard gives it back now and tells the result.
-#[must_use = "if unused the lock is released at once"]
-pub struct Held {
-    hold: Arc<Hold>,
-    /// False once given back.
-    live: bool,
-}
-
-impl Held {
-    /// What is held.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        self.hold.grounds.name.as_str()
-    }
-
-    /// Under which owner the store knows it.
-    #[must_use]
-    pub fn owner(&self) -> WireOwner {
-        self.hold.grounds.owner
-    }
-
-    /// Whether the hold is still good: not known to be lost, and its deadline not reached.
-    ///
-    /// Computed on the local boot clock, so it also tells the truth right after the process was paused. It is a check, not a promise:
-    /// the next moment may be too late. Only a [fence](crate::fence) on the resource makes it safe.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        self.hold.is_valid()
-    }
-
-    /// How long the hold is good if no renewal gets through; zero when it is lost.
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        if self.hold.is_held() && !self.hold.core().is_forked() {
-            self.hold.deadline().since(self.hold.core().runtime.now())
-        } else {
-            Duration::ZERO
-        }
-    }
-
-    /// Waits until the hold is lost, and tells how that is known.
-    ///
-    /// While the store answers, a loss is told within a third of the lease and a round trip; otherwise when the deadline is reached.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: nothing happens when it is dropped.
-    pub async fn lost(&self) -> LossReason {
-        self.hold.lost().await
-    }
-
-    /// Runs `work`, and drops it when the hold is lost.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Lost`] if the hold was lost before `work` ended.
-    ///
-    /// # Cancel safety
-    ///
-    /// As safe as `work`.
-    pub async fn run<F: Future>(&self, work: F) -> Result<F::Output> {
-        tokio::select! {
-            biased;
-            reason = self.hold.lost() => Err(self.hold.lost_error(reason)),
-            // The last poll of the work may have crossed the deadline.
-            output = work => self.hold.ended().map_or(Ok(output), |reason| Err(self.hold.lost_error(reason))),
-        }
-    }
-
-    /// Asks that the hold last at least `lease` from now. It is never shortened.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Lost`] if it is lost; [`ErrorKind::InvalidArgument`] for a lease that the store cannot keep; the store's errors, after
-    /// which the hold is as good as before.
-    ///
-    /// # Cancel safety
-    ///
-    /// Safe: the hold may or may not have been extended.
-    pub async fn extend(&self, lease: Duration) -> Result<()> {
-        self.hold.extend(lease).await
-    }
-
-    /// The fencing token of this hold: give it to the resource, see [`fence`](crate::fence). `None` for permits of a semaphore, and on
-    /// stores without fencing.
-    #[must_use]
-    pub fn token(&self) -> Option<Token> {
-        self.hold.grounds.token.map(|number| Token::new(number, self.hold.grounds.owner))
-    }
-
-    /// Tells when the hold is lost, to a task or thread that does not have the guard.
-    #[must_use]
-    pub fn loss(&self) -> Loss {
-        Loss::new(&self.hold)
-    }
-
-    pub(crate) fn full_name(&self) -> &Name {
-        &self.hold.grounds.name
-    }
-
-    pub(crate) fn claim(&self) -> Claim {
-        self.hold.grounds.claim
-    }
-
-    pub(crate) fn session(&self) -> &Session {
-        &self.hold.session
-    }
-
-    /// Leaves the hold at the store, without a guard and without renewals.
-    pub(crate) fn detach(mut self) {
-        self.live = false;
-        if !self.hold.core().is_forked() && self.hold.leave() {
-            self.hold.end();
-        }
-    }
-
-    pub(crate) fn reenter(&self) -> Result<Self> {
-        // This guard is one, so there is a hold to re-enter.
-        self.hold.reenter()?.ok_or_else(|| self.hold.lost_error(LossReason::Closed))
-    }
-
-    /// Gives this guard's part back; the last one frees the name.
-    pub(crate) async fn release(mut self) -> Result<()> {
-        self.live = false;
-        self.hold.core().check_process()?;
-        if !self.hold.leave() {
-            return self.hold.ended().map_or(Ok(()), |reason| Err(self.hold.lost_error(reason)));
-        }
-        match self.hold.core().release_now(&self.hold).await.map_err(Error::into_final)? {
-            None => Ok(()),
-            Some(reason) => Err(self.hold.lost_error(reason)),
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // In a forked child the hold is the parent's.
-        if self.live && !self.hold.core().is_forked() && self.hold.leave() {
-            self.hold.core().release_later(&self.hold);
-        }
-    }
-}
-
-impl fmt::Debug for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.hold.fmt(f)
-    }
 }
 
 impl fmt::Debug for Hold {

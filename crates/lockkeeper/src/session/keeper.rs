@@ -1,11 +1,12 @@
-//! The keeper: renews what is kept, looks at what is not, tells loss, and gives back what `Drop` left.
+//! The keeper: renews what is kept, probes what is not, tells loss, releases what `Drop` left, and checks local queues for callers that do not
+//! run.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Core, Hold, lock};
-use crate::backend::{Backend, ClientCard, Event, LossReason, Renew, Renewed};
+use super::{Core, Hold, Undo, lock};
+use crate::backend::{Backend, ClientCard, Event, Liveness, LossReason, Renew, Renewed};
 use crate::error::{Error, ErrorKind};
 use crate::runtime::{self, Instant};
 
@@ -15,9 +16,9 @@ const BATCH: usize = 1_024;
 /// How long the store remembers who we are without a word from us.
 const CARD_TTL: Duration = Duration::from_secs(90);
 
-/// Runs until the session ends and nothing is left to give back.
+/// Runs until the session ends and nothing is left to release.
 pub(super) async fn keep(core: Arc<Core>) {
-    let lane = Arc::clone(&core.backend).keeper_connection();
+    let connection = Arc::clone(&core.backend).keeper_connection();
     let mut announce_at = Instant::default();
     loop {
         let now = core.runtime.now();
@@ -26,23 +27,24 @@ pub(super) async fn keep(core: Arc<Core>) {
             let (due, next) = registry.round(now);
             (due, next, !registry.is_empty())
         };
-        // Told only by those who hold something, and at once: people see who it is, and the lane is connected before a renewal is due.
+        // Only a client that holds something sends its card, and at once: so it is shown, and the connection is open before a renewal is due.
         if announce_at <= now && holds {
             announce_at = now.plus(CARD_TTL / 3);
-            let (core, lane, card) = (Arc::clone(&core), Arc::clone(&lane), card(&core));
+            let (core, connection, card) = (Arc::clone(&core), Arc::clone(&connection), card(&core));
             runtime::spawn(async move {
-                if let Err(error) = core.call(core.settings.command_timeout, lane.announce(card, CARD_TTL)).await {
+                if let Err(error) = core.call(core.settings.command_timeout, connection.announce(card, CARD_TTL)).await {
                     tracing::debug!(%error, "could not tell the store who we are");
                 }
             });
         }
         if !due.is_empty() {
-            next = next.min(attend(&core, &lane, due, now));
+            next = next.min(attend(&core, &connection, due, now));
         }
+        next = next.min(core.queues.check(&core, now));
         let undos = std::mem::take(&mut *lock(&core.undos));
         for undo in undos {
-            let (core, lane) = (Arc::clone(&core), Arc::clone(&lane));
-            runtime::spawn(async move { core.carry_out(&*lane, undo).await });
+            let (core, connection) = (Arc::clone(&core), Arc::clone(&connection));
+            runtime::spawn(async move { core.carry_out(&*connection, undo).await });
         }
         if core.stopping.load(Ordering::SeqCst) && core.undoing.load(Ordering::SeqCst) == 0 {
             return;
@@ -55,7 +57,7 @@ pub(super) async fn keep(core: Arc<Core>) {
 }
 
 /// Ends what is over, asks the store about the rest, and says when something is due again.
-fn attend(core: &Arc<Core>, lane: &Arc<dyn Backend>, due: Vec<Arc<Hold>>, now: Instant) -> Instant {
+fn attend(core: &Arc<Core>, connection: &Arc<dyn Backend>, due: Vec<Arc<Hold>>, now: Instant) -> Instant {
     let mut ask = Vec::new();
     let mut next = Instant::NEVER;
     for hold in due {
@@ -64,7 +66,11 @@ fn attend(core: &Arc<Core>, lane: &Arc<dyn Backend>, due: Vec<Arc<Hold>>, now: I
             continue;
         } else if now >= deadline {
             hold.lose(LossReason::Expired);
-        } else if hold.grounds.watched() {
+            // The store does not end it by itself.
+            if core.capabilities.liveness != Liveness::Lease {
+                core.undo(Undo::of(&hold));
+            }
+        } else if hold.is_watched() {
             ask.push(hold);
         } else {
             // Extended since it was registered.
@@ -73,19 +79,19 @@ fn attend(core: &Arc<Core>, lane: &Arc<dyn Backend>, due: Vec<Arc<Hold>>, now: I
         }
     }
     // Holds with short leases first, each batch bounded by its shortest.
-    ask.sort_by_key(|hold| hold.grounds.lease);
+    ask.sort_by_key(|hold| hold.lease());
     while !ask.is_empty() {
         let batch: Vec<_> = ask.drain(..ask.len().min(BATCH)).collect();
-        runtime::spawn(renew(Arc::clone(core), Arc::clone(lane), batch));
+        runtime::spawn(renew(Arc::clone(core), Arc::clone(connection), batch));
     }
     next
 }
 
-async fn renew(core: Arc<Core>, lane: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {
+async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {
     let sent = core.runtime.now();
     let requests: Vec<Renew> = batch.iter().map(|hold| hold.renewal(hold.grounds.kept.then_some(hold.grounds.lease))).collect();
     let shortest = batch.iter().map(|hold| hold.grounds.lease).min().unwrap_or_default();
-    let mut answers = match core.call(core.settings.limit(shortest), lane.renew(requests)).await {
+    let mut answers = match core.call(core.settings.limit(shortest), connection.renew(requests)).await {
         Ok(answers) => answers,
         Err(error) => vec![Err(error); batch.len()],
     };
@@ -94,7 +100,7 @@ async fn renew(core: Arc<Core>, lane: Arc<dyn Backend>, batch: Vec<Arc<Hold>>) {
     }
     let mut hurry = false;
     for (hold, answer) in batch.iter().zip(answers) {
-        let lease = hold.grounds.lease;
+        let lease = hold.lease();
         let (again, slack) = match answer {
             Ok(Renewed::Kept { good_for }) => {
                 hold.renewed(sent, good_for);

@@ -1,45 +1,46 @@
 //! Holding on: a client's identity at a store, and everything that outlives a single call: renewal, loss, background release.
 //!
 //! Acquire and release run where the caller runs. Renewal, loss and what `Drop` leaves behind run on the keeper: one thread
-//! and one [lane](crate::backend::Backend::keeper_connection) per client, so that a stalled or vanished executor loses no lock.
+//! and one [connection](crate::backend::Backend::keeper_connection) per client, so that a stalled or vanished executor loses no lock.
 
+mod acquisition;
+mod held;
 mod hold;
 mod keeper;
-mod line;
+mod local_queue;
 mod loss;
 mod observer;
 mod owner;
+mod patience;
+mod queues;
 mod registry;
 mod releaser;
 mod settings;
+mod shared;
 
-pub use hold::Held;
+pub use held::Held;
 pub use loss::Loss;
 pub use owner::Owner;
 pub use settings::Settings;
 
 pub(crate) use crate::retry::Trouble;
+pub(crate) use acquisition::{Acquisition, Command, Event as Step, Left, Moment, late, pause};
 pub(crate) use hold::{Grounds, Hold};
-pub(crate) use line::{Line, Stand, Turn};
+pub(crate) use local_queue::{LocalQueue, Turn};
 pub(crate) use owner::{Entry, Ticket};
+pub(crate) use patience::Patience;
 pub(crate) use releaser::Undo;
+pub(crate) use shared::Core;
 
-use std::collections::{HashMap, VecDeque};
-use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
-
-use crate::backend::{Backend, Capabilities, Claim, Kind, LossReason, Observer, Renew, Renewed, Reply};
+use crate::backend::{Backend, Claim, Kind, LossReason, Observer, Renew, Renewed, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
 use crate::runtime::{self, Instant, Runtime};
-use registry::Registry;
 
 /// One client's standing at one store. Cheap to clone; the keeper ends when the last clone and the last guard are gone.
 #[derive(Clone, Debug)]
@@ -59,39 +60,6 @@ impl Drop for Life {
         self.0.wait_for_releases();
         self.0.stop();
     }
-}
-
-/// What callers, guards and the keeper share.
-#[derive(Debug)]
-pub(crate) struct Core {
-    pub(crate) id: ClientId,
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) capabilities: Capabilities,
-    pub(crate) runtime: Runtime,
-    pub(crate) settings: Settings,
-    observer: Arc<dyn Observer>,
-    /// The program's name on the client card, if it is not that of the executable.
-    program: OnceLock<String>,
-    /// The process that opened the session. A forked child shares its connections and its owners, and must not use them.
-    process: u32,
-    next_number: AtomicU64,
-    lines: Mutex<HashMap<(Name, Kind), Weak<Line>>>,
-    /// The local queues that backed off last: a new handle for the name must know of it.
-    backing_off: Mutex<VecDeque<Arc<Line>>>,
-    registry: Mutex<Registry>,
-    /// What the keeper is to give back.
-    undos: Mutex<VecDeque<Undo>>,
-    /// Undos that are queued or under way.
-    undoing: AtomicUsize,
-    keeper_wake: Notify,
-    /// Told whenever an undo ends, and when the keeper ends.
-    progress: Notify,
-    closed: AtomicBool,
-    /// Whether the store answered the last request that was answered or timed out.
-    connected: AtomicBool,
-    stopping: AtomicBool,
-    /// The store's id, once asked for.
-    identity: tokio::sync::OnceCell<String>,
 }
 
 impl Session {
@@ -116,31 +84,9 @@ impl Session {
         runtime: Runtime,
         observer: Arc<dyn Observer>,
     ) -> Result<Self> {
-        let capabilities = backend.capabilities();
-        capabilities.check_lease(settings.lease)?;
+        backend.capabilities().check_lease(settings.lease)?;
         settings.check()?;
-        let core = Arc::new(Core {
-            id: runtime.client_id(),
-            backend,
-            capabilities,
-            runtime,
-            settings,
-            observer,
-            program: OnceLock::new(),
-            process: runtime::process_id(),
-            next_number: AtomicU64::new(1),
-            lines: Mutex::default(),
-            backing_off: Mutex::default(),
-            registry: Mutex::default(),
-            undos: Mutex::default(),
-            undoing: AtomicUsize::new(0),
-            keeper_wake: Notify::new(),
-            progress: Notify::new(),
-            closed: AtomicBool::new(false),
-            connected: AtomicBool::new(true),
-            stopping: AtomicBool::new(false),
-            identity: tokio::sync::OnceCell::new(),
-        });
+        let core = Arc::new(Core::new(backend, settings, runtime, observer));
         core.runtime.background("lockkeeper-keeper", keeper::keep(Arc::clone(&core)))?;
         Ok(Self(Arc::new(Life(core))))
     }
@@ -163,13 +109,14 @@ impl Session {
         &self.core().backend
     }
 
-    /// Gives back everything that this client holds or has left on its way, and refuses everything asked later.
+    /// Releases everything that this client holds or has left on its way, and refuses everything asked later. Requests for a lock that are out
+    /// are waited for, so that a grant that is on its way is released too.
     ///
     /// Guards that still live are told that they lost their hold.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`] if something could not be given back within twice the command timeout; its lease ends it.
+    /// [`ErrorKind::Unavailable`] if something could not be released within twice the command timeout; its lease ends it.
     ///
     /// # Cancel safety
     ///
@@ -187,7 +134,7 @@ impl Session {
         let drained = Box::pin(async {
             loop {
                 let progress = core.progress.notified();
-                if core.undoing.load(Ordering::SeqCst) == 0 {
+                if core.is_drained() {
                     return;
                 }
                 progress.await;
@@ -197,7 +144,7 @@ impl Session {
             Some(()) => Ok(()),
             None => Err(Error::new(
                 ErrorKind::Unavailable,
-                "the store did not take everything back in time; what is left ends with its lease",
+                "not everything could be released in time; what is left ends with its lease",
             )),
         }
     }
@@ -240,10 +187,20 @@ impl Session {
             Some(Err(error)) => return Err(error),
             None => return Err(Error::new(ErrorKind::Protocol, "the store left a renewal without an answer")),
         };
-        let line = Some(self.line(&name, claim.kind()));
-        let unsettled_until = Instant::default();
-        let grounds =
-            Grounds { name, claim, owner, token: None, lease, good_for, kept: true, sent, unsettled_until, line, place: None };
+        let grounds = Grounds {
+            queue: Some(self.queue(&name, claim.kind())),
+            name,
+            claim,
+            owner,
+            token: None,
+            lease,
+            good_for,
+            kept: true,
+            sent,
+            unsettled_until: Instant::default(),
+            handed_over: false,
+            place: None,
+        };
         let held = Hold::new(self, grounds).enter();
         self.check_closed()?;
         Ok(held)
@@ -263,134 +220,9 @@ impl Session {
         Ok(())
     }
 
-    /// The one local queue for a name of this kind. Who asks for another kind must not wait here for what it cannot have.
-    pub(crate) fn line(&self, name: &Name, kind: Kind) -> Arc<Line> {
-        let mut lines = match self.core().lines.try_lock() {
-            Ok(lines) => lines,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // A thread of the parent process may have held it when this process was forked off: it stays locked for ever.
-            Err(TryLockError::WouldBlock) if self.core().is_forked() => return Arc::default(),
-            Err(TryLockError::WouldBlock) => lock(&self.core().lines),
-        };
-        let key = (name.clone(), kind);
-        if let Some(line) = lines.get(&key).and_then(Weak::upgrade) {
-            return line;
-        }
-        // A name that nobody uses any more leaves an empty entry; sweep when they may be many.
-        if lines.len() >= 64 && lines.len().is_power_of_two() {
-            lines.retain(|_, line| line.strong_count() > 0);
-        }
-        let line = Arc::new(Line::default());
-        lines.insert(key, Arc::downgrade(&line));
-        line
-    }
-}
-
-impl Core {
-    /// How long after `now` a waiter asks again when nothing is heard.
-    pub(crate) fn poll_after(&self, now: Instant) -> Duration {
-        let after = runtime::jitter(Settings::POLL.0, Settings::POLL.1);
-        let grid = Settings::POLL_GRID.as_nanos() as u64;
-        // Every client has a grid of its own: the store is not asked by all processes at once.
-        let ours = self.id.bits() as u64 % grid;
-        let past = (now.plus(after).as_nanos() % grid + grid - ours) % grid;
-        after.saturating_sub(Duration::from_nanos(past))
-    }
-
-    /// Whether this is a forked child of the process that opened the session.
-    pub(crate) fn is_forked(&self) -> bool {
-        runtime::process_id() != self.process
-    }
-
-    /// An error in a forked child.
-    pub(crate) fn check_process(&self) -> Result<()> {
-        if self.is_forked() {
-            let message =
-                format!("this client belongs to process {}, which was forked; connect a new client in the child", self.process);
-            return Err(Error::new(ErrorKind::Closed, message));
-        }
-        Ok(())
-    }
-
-    /// The owner of a new acquisition, or the id of a new counting request.
-    pub(crate) fn next_owner(&self) -> WireOwner {
-        WireOwner { client: self.id, number: self.next_number.fetch_add(1, Ordering::Relaxed) }
-    }
-
-    /// The store's own id, by which two ways to one store are known to be that.
-    pub(crate) async fn identity(&self) -> Result<&str> {
-        let asked = self.identity.get_or_try_init(|| self.call(self.settings.command_timeout, self.backend.identity()));
-        Ok(asked.await?)
-    }
-
-    /// Sends one request, bounded: no answer in time is an unknown outcome.
-    pub(crate) fn call<T>(
-        &self,
-        limit: Duration,
-        reply: impl Future<Output = Result<T>> + Unpin,
-    ) -> impl Future<Output = Result<T>> + Unpin {
-        let (mut reply, store) = (runtime::within(limit, reply), self.capabilities.store);
-        std::future::poll_fn(move |cx| {
-            Pin::new(&mut reply).poll(cx).map(|answer| {
-                let answer = answer.unwrap_or_else(|| {
-                    let message = format!("the {store} store did not answer within {limit:?}");
-                    Err(Error::new(ErrorKind::Indeterminate, message))
-                });
-                self.note_answer(answer.as_ref().err());
-                answer
-            })
-        })
-    }
-
-    /// Whether the store answered the last request.
-    pub(crate) fn is_connected(&self) -> bool {
-        self.connected.load(Ordering::Relaxed)
-    }
-
-    /// Remembers whether the store answers. Stores log an outage themselves, with the address of the server.
-    fn note_answer(&self, error: Option<&Error>) {
-        let trouble = error.filter(|error| error.is_trouble());
-        if trouble.is_none() == self.is_connected()
-            || self.connected.swap(trouble.is_none(), Ordering::Relaxed) == trouble.is_none()
-        {
-            return;
-        }
-        let store = self.capabilities.store;
-        match trouble {
-            Some(error) => tracing::debug!(store, %error, "the store does not answer"),
-            None => tracing::debug!(store, "the store answers again"),
-        }
-    }
-
-    /// Blocks for a moment while releases are pending that the end of the process would cut off.
-    fn wait_for_releases(&self) {
-        let limit = self.settings.drop_timeout;
-        if limit.is_zero() || !self.runtime.has_own_threads() || runtime::on_background_thread() {
-            return;
-        }
-        let end = self.runtime.now().plus(limit);
-        loop {
-            let mut progress = pin!(self.progress.notified());
-            progress.as_mut().enable();
-            if self.undoing.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            let left = end.since(self.runtime.now());
-            if left.is_zero() {
-                tracing::warn!("the last client was dropped while releases were pending; what is left ends with its lease");
-                return;
-            }
-            runtime::park_on(left, progress);
-        }
-    }
-
-    fn registry(&self) -> MutexGuard<'_, Registry> {
-        lock(&self.registry)
-    }
-
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        self.keeper_wake.notify_one();
+    /// The local queue for a name of this kind.
+    pub(crate) fn queue(&self, name: &Name, kind: Kind) -> Arc<LocalQueue> {
+        self.core().queues.get(self.core(), name, kind)
     }
 }
 

@@ -140,6 +140,11 @@ impl Drop for Ticket {
 }
 
 impl Place {
+    /// The owner, if it is still in use.
+    pub(super) fn owner(&self) -> Option<Owner> {
+        self.inner.upgrade().map(Owner)
+    }
+
     /// The hold ended. Its place may be another's by now.
     pub(super) fn vacate(&self, hold: &Hold) {
         self.change(|slot| {

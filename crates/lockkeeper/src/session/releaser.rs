@@ -1,4 +1,4 @@
-//! The one way back: every release, from a guard, from `Drop` or from a cancelled acquire, goes through here.
+//! The one way to release: every release, from a guard, from `Drop` or from a cancelled acquire, goes through here.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -7,35 +7,40 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::{Core, Grounds, Hold, Line, Trouble, lock};
-use crate::backend::{Backend, Event, Kind, LossReason, Release, Released};
+use super::{Core, Grounds, Hold, LocalQueue, Trouble, lock};
+use crate::backend::{Backend, Claim, Event, Kind, LossReason, Release, Released};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Instant;
 
-/// Something to give back, known to be held or only possibly so.
+/// Something to release, known to be held or only possibly so.
 #[derive(Debug)]
 pub(crate) struct Undo {
     pub(crate) release: Release,
     pub(crate) lease: Duration,
-    /// Requests of this owner that got no answer may still arrive until then; so it is given back once more afterwards.
+    /// Requests of this owner that got no answer may still arrive until then; so it is released once more afterwards.
     pub(crate) settled_after: Instant,
-    /// The local queue to hand it on to.
-    pub(crate) line: Option<Arc<Line>>,
+    /// How many requests of this owner got no answer.
+    pub(crate) unanswered: u32,
+    /// The local queue to hand it over to.
+    pub(crate) queue: Option<Arc<LocalQueue>>,
 }
 
 /// What is allowed for the store's clock to be behind when it judges `not_after`.
 const SETTLE_MARGIN: Duration = Duration::from_millis(50);
 
-/// How many local queues are remembered for their back-off, which is short.
-const BACKING_OFF: usize = 32;
+/// An undo may overtake the request that it undoes, so it is repeated after so long, then after twice as long, and so on.
+const REPEAT: Duration = Duration::from_millis(1);
 
 impl Undo {
-    fn of(hold: &Hold) -> Self {
+    pub(super) fn of(hold: &Hold) -> Self {
+        let settled_after = hold.grounds.unsettled_until;
         Self {
             release: hold.release_request(),
-            lease: hold.grounds.lease,
-            settled_after: hold.grounds.unsettled_until,
-            line: hold.grounds.line.clone(),
+            lease: hold.lease(),
+            settled_after,
+            // How many is not known any more.
+            unanswered: if settled_after == Instant::default() { 0 } else { u32::MAX },
+            queue: hold.grounds.queue.clone(),
         }
     }
 }
@@ -46,7 +51,7 @@ fn is_settled(settled_after: Instant, now: impl FnOnce() -> Instant) -> bool {
 }
 
 impl Core {
-    /// Has the keeper give it back. Never blocks.
+    /// Has the keeper release it. Never blocks.
     pub(crate) fn undo(&self, undo: Undo) {
         if self.is_forked() {
             return;
@@ -61,16 +66,16 @@ impl Core {
         self.undo(Undo::of(hold));
     }
 
-    /// Gives it back where the caller runs; tells if it had been lost. When the store does not take it, or the caller goes away, the
-    /// keeper goes on.
+    /// Releases it where the caller runs; tells if it had been lost. When the store does not answer, or the caller goes away, the keeper goes
+    /// on.
     pub(super) async fn release_now(&self, hold: &Hold) -> Result<Option<LossReason>> {
         let lost = hold.end();
         let mut rest = Rest { core: self, hold: Some(hold) };
         if lost.is_some() {
             return Ok(lost);
         }
-        let Grounds { lease, line, unsettled_until, .. } = &hold.grounds;
-        let released = match self.give_back(&*self.backend, hold.release_request(), *lease, line.as_ref()).await {
+        let Grounds { lease, queue, unsettled_until, .. } = &hold.grounds;
+        let released = match self.send_release(&*self.backend, hold.release_request(), *lease, queue.as_ref()).await {
             Ok(released) => released,
             Err(error) => Box::pin(self.release_again(hold, error)).await?,
         };
@@ -88,7 +93,7 @@ impl Core {
 
     /// Goes on after `error`. Not held any more counts as released by us if an earlier request may have arrived.
     async fn release_again(&self, hold: &Hold, mut error: Error) -> Result<Released> {
-        let Grounds { lease, line, .. } = &hold.grounds;
+        let Grounds { lease, queue, .. } = &hold.grounds;
         let mut trouble = Trouble::new(self.settings.command_timeout);
         let mut maybe_done = false;
         loop {
@@ -96,68 +101,70 @@ impl Core {
             let now = self.runtime.now();
             let pause = trouble.again(error, now)?;
             self.runtime.sleep_until(now.plus(pause)).await;
-            match self.give_back(&*self.backend, hold.release_request(), *lease, line.as_ref()).await {
+            match self.send_release(&*self.backend, hold.release_request(), *lease, queue.as_ref()).await {
                 Ok(released) => return Ok(Released { held: released.held || maybe_done, ..released }),
                 Err(next) => error = next,
             }
         }
     }
 
-    /// One request: release, and hand on to the next of this process if one waits.
+    /// One request: release, and hand over to the next waiter of this process if there is one.
     ///
-    /// Written out as a future, because callers carry it about: it is half of what an `async fn` makes of it.
-    fn give_back<'a>(
+    /// Written out as a future, because it is part of every caller's future: it is half the size of an `async fn`.
+    fn send_release<'a>(
         &'a self,
         via: &'a dyn Backend,
         mut request: Release,
         lease: Duration,
-        line: Option<&'a Arc<Line>>,
+        queue: Option<&'a Arc<LocalQueue>>,
     ) -> impl Future<Output = Result<Released>> + Send + 'a {
-        let owner = request.owner;
-        let mut handing = line.filter(|_| request.claim.kind() == Kind::Mutex).and_then(|line| line.hand_over(&request, self));
+        let (owner, name) = (request.owner, request.name.clone());
+        let mut handing = queue.filter(|_| request.claim.kind() == Kind::Mutex).and_then(|queue| queue.hand_over(&request, self));
         request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
+        let heard = queue.filter(|_| handing.is_none()).and_then(|queue| queue.heard());
         let sent = self.runtime.now();
         let mut answer = self.call(self.settings.limit(lease), via.release(request));
         std::future::poll_fn(move |cx| {
             let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) else { return Poll::Pending };
+            let now = self.runtime.now();
             if let Some(handing) = handing.take() {
-                handing.deliver(answer.as_ref().ok().and_then(|released| released.next));
-            } else if let Some(line) = line {
-                if let Ok(Released { woke: Some(woke @ 1..), .. }) = answer {
-                    self.back_off_after(line, woke, sent);
+                // Granted to a waiter that has gone: released at once, or everybody would wait until its request counts as settled.
+                if let Some(owner) = handing.deliver(answer.as_ref().ok().and_then(|released| released.next), now) {
+                    let release = Release { name: name.clone(), claim: Claim::Mutex, owner, then: None, settle: false };
+                    let settled_after = Instant::default();
+                    self.undo(Undo { release, lease, settled_after, unanswered: 0, queue: queue.cloned() });
                 }
-                line.left(owner);
+            } else if let Some(queue) = queue {
+                if let Ok(Released { woke: Some(woke), held: true, .. }) = answer
+                    && queue.woke(woke, heard, sent, self, &name)
+                {
+                    self.queues.remember(queue);
+                }
+                queue.left(owner, now);
             }
             Poll::Ready(answer)
         })
     }
 
-    /// A release woke so many listeners: lets others go first, also if no handle for the name is left.
-    fn back_off_after(&self, line: &Arc<Line>, woke: u32, sent: Instant) {
-        if !line.woke(woke, sent, self.runtime.now()) {
-            return;
-        }
-        let mut kept = lock(&self.backing_off);
-        if !kept.back().is_some_and(|last| Arc::ptr_eq(last, line)) {
-            kept.push_back(Arc::clone(line));
-            if kept.len() > BACKING_OFF {
-                kept.pop_front();
-            }
-        }
-    }
-
-    /// The keeper's side: until it is given back for certain, or has ended by itself.
+    /// The keeper's side: until it is released for certain, or has ended by itself.
     pub(super) async fn carry_out(&self, via: &dyn Backend, mut undo: Undo) {
         let began = self.runtime.now();
         let mut trouble = Trouble::new(undo.lease + undo.settled_after.since(began));
+        let mut repeat = REPEAT;
+        undo.release.settle |= !self.capabilities.refuses_late && undo.unanswered > 0;
         loop {
-            let answer = self.give_back(via, undo.release.clone(), undo.lease, undo.line.as_ref()).await;
+            let answer = self.send_release(via, undo.release.clone(), undo.lease, undo.queue.as_ref()).await;
             let now = self.runtime.now();
             match answer {
                 Ok(_) if is_settled(undo.settled_after, || now) => break,
+                // After its answer nothing of this owner can be granted any more.
+                Ok(_) if undo.release.settle => break,
+                // The one request that got no answer had arrived.
+                Ok(Released { held: true, .. }) if undo.unanswered == 1 => break,
                 Ok(_) => {
-                    undo.line = None;
-                    self.runtime.sleep_until(undo.settled_after.plus(SETTLE_MARGIN)).await;
+                    undo.queue = None;
+                    self.runtime.sleep_until(now.plus(repeat).min(undo.settled_after.plus(SETTLE_MARGIN))).await;
+                    repeat *= 2;
                 }
                 Err(error) => match trouble.again(error, now) {
                     Ok(pause) => self.runtime.sleep_until(now.plus(pause)).await,
@@ -176,7 +183,7 @@ impl Core {
     }
 }
 
-/// What is not yet given back when the caller goes away.
+/// What is not yet released when the caller goes away.
 struct Rest<'a> {
     core: &'a Core,
     hold: Option<&'a Hold>,

@@ -37,6 +37,9 @@ impl Settings {
     /// A waiter asks again after at most this long when nothing is heard (P6: less than a second).
     pub(crate) const POLL: (Duration, Duration) = (Duration::from_millis(850), Duration::from_millis(900));
 
+    /// The same on a store without notifications, where nothing else tells that a name is free.
+    pub(crate) const POLL_WITHOUT_PUSH: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(200));
+
     /// Such moments of one process fall together on a grid, so that what many waiters ask can travel together.
     pub(crate) const POLL_GRID: Duration = Duration::from_millis(200);
 

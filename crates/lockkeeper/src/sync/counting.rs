@@ -1,7 +1,7 @@
 //! Requests that count, and waiting for a number. A counting request carries an id: sent again after a lost answer it counts once.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,9 +151,5 @@ impl Look for Watching<'_> {
         let core = self.target.session.core();
         let watch = Watch { name: self.target.name()?.clone(), kind: self.op.kind(), owner: core.next_owner(), claim: None };
         core.call(core.settings.command_timeout, core.backend.watch(watch)).await.map(Arc::new)
-    }
-
-    fn told(&self) -> impl Future<Output = ()> + Send {
-        std::future::pending()
     }
 }

@@ -16,6 +16,7 @@
 mod acquire;
 mod counting;
 mod counting_semaphore;
+mod downgrade;
 mod fair_mutex;
 mod guard;
 mod inspect;
@@ -29,6 +30,7 @@ mod permit_id;
 mod rwlock;
 mod semaphore;
 mod target;
+mod together;
 mod wait;
 
 pub use counting::WaitCall;

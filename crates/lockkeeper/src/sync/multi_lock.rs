@@ -8,11 +8,12 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::{acquire, take_together};
+use super::acquire::acquire;
 use super::lockable::Lockable;
 use super::multi_guard::MultiLockGuard;
 use super::options::Limits;
 use super::target::Target;
+use super::together::acquire_together;
 use super::wait::Patience;
 use crate::backend::Claim;
 use crate::error::{Error, ErrorKind, Result};
@@ -171,6 +172,8 @@ async fn try_rest(
     patience: Patience,
     lease: Option<Duration>,
 ) -> Result<Option<usize>> {
+    // A lock that waiters of other processes should get first is waited for, but not while another one is held: that one would be released.
+    let gives_way = patience != Patience::Try && held.iter().all(Option::is_none);
     let mut first = 0;
     for of_one in parts.chunk_by(|a, b| Arc::ptr_eq(a.target.session.core(), b.target.session.core())) {
         let core = of_one[0].target.session.core();
@@ -179,7 +182,7 @@ async fn try_rest(
             let wanted: Vec<usize> = group.into_iter().map(|at| first + at).filter(|index| held[*index].is_none()).collect();
             if core.capabilities.acquire_all {
                 let group: Vec<_> = wanted.iter().map(|index| (&parts[*index].target, parts[*index].claim)).collect();
-                match take_together(&group, patience, lease).await? {
+                match acquire_together(&group, patience, lease, gives_way).await? {
                     Ok(holds) => wanted.iter().zip(holds).for_each(|(index, hold)| held[*index] = Some(hold)),
                     Err(busy) => return Ok(Some(wanted[busy])),
                 }

@@ -43,7 +43,7 @@ impl Mutex {
     /// The mutex `name` at the session's store.
     #[doc(hidden)]
     pub fn new(session: &Session, name: impl AsRef<str>) -> Self {
-        Self(Target::new(session, name).lined(Kind::Mutex))
+        Self(Target::new(session, name).queued(Kind::Mutex))
     }
 
     /// The same mutex for this owner, which may acquire it again while it holds it.

@@ -1,6 +1,6 @@
 //! Many readers or one writer.
 
-use super::acquire::downgrade;
+use super::downgrade::downgrade;
 use super::options::{Acquiring, TryAcquiring};
 use super::target::Target;
 use super::{hold_guard, inspectable, reentrant_guard};
@@ -55,7 +55,7 @@ impl RwLock {
     #[doc(hidden)]
     pub fn new(session: &Session, name: impl AsRef<str>) -> Self {
         let reading = Target::new(session, name);
-        Self { writing: reading.clone().lined(Kind::RwLock), reading }
+        Self { writing: reading.clone().queued(Kind::RwLock), reading }
     }
 
     /// The same lock for this owner, who may take a side again while holding it, and read while writing.
@@ -115,9 +115,8 @@ impl RwLockWriteGuard {
     ///
     /// Safe: dropped, it releases both.
     pub async fn downgrade(self) -> Result<RwLockReadGuard> {
-        let reading = Target::of(self.0.session(), Ok(self.0.full_name().clone()));
         // A read hold of its own under the writer's owner.
-        let reader = downgrade(&reading, &self.0, None).await?;
+        let reader = downgrade(&self.0).await?;
         let lost = || Error::new(ErrorKind::Lost, format!("the hold on {:?} was lost before it was downgraded", self.0.name()));
         let reader = RwLockReadGuard(reader.ok_or_else(lost)?);
         self.release().await?;

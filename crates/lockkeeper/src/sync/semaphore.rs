@@ -48,7 +48,7 @@ impl Semaphore {
     /// The semaphore `name` of `permits` permits at the session's store.
     #[doc(hidden)]
     pub fn new(session: &Session, name: impl AsRef<str>, permits: u32) -> Self {
-        Self { target: Target::new(session, name).lined(Kind::Semaphore).sized(), permits }
+        Self { target: Target::new(session, name).queued(Kind::Semaphore).sized(), permits }
     }
 
     /// Acquires a permit, waiting until one is free.

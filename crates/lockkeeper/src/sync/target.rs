@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::backend::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::session::{Line, Owner, Session};
+use crate::session::{LocalQueue, Owner, Session};
 
 /// Cheap to clone: every call owns one.
 #[derive(Clone)]
@@ -21,7 +21,7 @@ pub(super) struct Inner {
     name: Result<Name>,
     pub(super) owner: Option<Owner>,
     /// The local queue, where one of this process's waiters asks for all.
-    pub(super) line: Option<Arc<Line>>,
+    pub(super) queue: Option<Arc<LocalQueue>>,
     /// Of a semaphore: whether the store has agreed to the size of this handle or of one that it was cloned from.
     size_checked: Option<Arc<AtomicBool>>,
 }
@@ -32,13 +32,13 @@ impl Target {
     }
 
     pub(super) fn of(session: &Session, name: Result<Name>) -> Self {
-        Self(Arc::new(Inner { session: session.clone(), name, owner: None, line: None, size_checked: None }))
+        Self(Arc::new(Inner { session: session.clone(), name, owner: None, queue: None, size_checked: None }))
     }
 
     /// The same, with the local queue for its name.
-    pub(super) fn lined(mut self, kind: Kind) -> Self {
-        let line = self.name.as_ref().ok().map(|name| self.session.line(name, kind));
-        Arc::make_mut(&mut self.0).line = line;
+    pub(super) fn queued(mut self, kind: Kind) -> Self {
+        let queue = self.name.as_ref().ok().map(|name| self.session.queue(name, kind));
+        Arc::make_mut(&mut self.0).queue = queue;
         self
     }
 

@@ -1,6 +1,6 @@
-//! The only wait loop. Everything that waits (locks, permits, counters, latches) waits here.
+//! The wait loop for numbers: counting semaphores and latches. Locks and permits wait as an [acquisition](crate::session::Acquisition).
 //!
-//! Push wakes it, and it never relies on push alone: it asks again within a second, and when a lease it was told of ends.
+//! Notifications wake it, and it never relies on them alone: it asks again within a second.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use std::time::Duration;
 use crate::backend::{Busy, Subscription};
 use crate::error::{Error, Result};
 use crate::runtime::{self, Instant};
-use crate::session::{Session, Settings, Trouble};
+pub(super) use crate::session::Patience;
+use crate::session::{Session, Settings, Trouble, pause};
 
 /// What somebody found who looked.
 #[derive(Debug)]
@@ -20,8 +21,6 @@ pub(super) enum Looked<T> {
     Busy(Busy),
     /// It will not be: trouble that looking again would make worse.
     Over(Error),
-    /// Not yet, and somebody in this process will tell; look again by yourself after this long.
-    Local(Option<Duration>),
 }
 
 /// Something that can be waited for.
@@ -33,56 +32,6 @@ pub(super) trait Look: Send {
 
     /// Listens to the store.
     fn listen(&mut self) -> impl Future<Output = Result<Arc<Subscription>>> + Send;
-
-    /// Resolves when somebody in this process has news.
-    fn told(&self) -> impl Future<Output = ()> + Send;
-}
-
-/// How long to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// Not at all for others; for the store's answer as long as a command may take.
-    Try,
-    /// So long, trouble with the store included.
-    For(Duration),
-    /// As long as it takes; trouble with the store as long as the settings allow.
-    Forever,
-    /// So long for others, and so long for trouble with the store.
-    Limited { wait: Duration, outage: Duration },
-}
-
-impl Patience {
-    /// When waiting for others ends.
-    pub(super) fn deadline(self, began: Instant) -> Instant {
-        match self {
-            Self::Try => began,
-            Self::For(wait) | Self::Limited { wait, .. } => began.plus(wait),
-            Self::Forever => Instant::NEVER,
-        }
-    }
-
-    /// How long one request may take where a request of this claim may take `limit`.
-    pub(super) fn request_limit(self, limit: Duration, left: Duration) -> Duration {
-        match self {
-            // A try does not wait for others, but it waits for the store, and once more if an answer is lost.
-            Self::Try => limit / 3,
-            // A caller that waits a moment is not kept for the whole command timeout, yet a round trip must fit in.
-            Self::For(_) | Self::Forever => limit.min(left.max(limit / 10)),
-            // A request without an answer is noticed in time to send it again.
-            Self::Limited { outage, .. } => limit.min(left.min(outage / 3).max(limit / 10)),
-        }
-    }
-
-    /// How long trouble with the store is borne.
-    fn trouble(self, settings: &Settings) -> Trouble {
-        Trouble::new(match self {
-            // Two sendings took their thirds before this is counted.
-            Self::Try => settings.command_timeout / 3,
-            Self::For(wait) => wait,
-            Self::Limited { wait, outage } => wait.min(outage),
-            Self::Forever => settings.patience,
-        })
-    }
 }
 
 /// Looks until it is there; `None` when patience ended first.
@@ -102,20 +51,21 @@ pub(super) fn wait<L: Look>(
         let mut subscription: Option<Arc<Subscription>> = None;
         loop {
             session.check_open()?;
+            trouble.asked(core.runtime.now());
             let found = look.look().await;
             let now = core.runtime.now();
             if matches!(found, Ok(Looked::Busy(_))) && subscription.is_none() && patience != Patience::Try {
                 let limit = Settings::POLL.0.min(deadline.since(now));
                 match runtime::within(limit, Box::pin(look.listen())).await {
-                    // What happened between asking and listening rang no subscription of ours: ask once more.
+                    // A notification between asking and subscribing was missed: ask once more.
                     Some(Ok(ours)) => {
                         subscription = Some(ours);
                         continue;
                     }
-                    // The store answers, it only does not push: no trouble, but a wait by asking. The pause counts from the answer,
+                    // The store answers, it only does not notify: no trouble, but a wait by polling. The pause counts from the answer,
                     // so that a subscription without an answer does not make it longer.
-                    Some(Err(error)) => tracing::debug!(%error, "no notifications; asking again by ourselves"),
-                    None => tracing::debug!("no answer to a subscription; asking again by ourselves"),
+                    Some(Err(error)) => tracing::debug!(%error, "cannot subscribe; polling instead"),
+                    None => tracing::debug!("no answer to a subscription; polling instead"),
                 }
             }
             let (until, listening) = match weigh(found, patience, deadline, now, core.poll_after(now), &mut trouble)? {
@@ -129,18 +79,9 @@ pub(super) fn wait<L: Look>(
                     _ => std::future::pending().await,
                 }
             };
-            // Most who wait in one process wait for each other, and need no timer.
-            let timer = (until < Instant::NEVER).then(|| Box::pin(core.runtime.sleep_until(until)));
-            let late = async {
-                match timer {
-                    Some(timer) => timer.await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 () = notified => {}
-                () = look.told() => {}
-                () = late => {}
+                () = core.runtime.sleep_until(until) => {}
             }
         }
     }
@@ -168,10 +109,9 @@ fn weigh<T>(
 ) -> Result<Weighed<T>> {
     let (pause, listening, error) = match found {
         Ok(Looked::Ready(found)) => return Ok(Weighed::Found(found)),
-        Ok(Looked::Busy(busy)) => (Some(pause(busy, poll)), true, None),
-        Ok(Looked::Local(pause)) => (pause, true, None),
+        Ok(Looked::Busy(busy)) => (pause(busy, poll), true, None),
         Ok(Looked::Over(error)) => return Err(error),
-        Err(error) => (Some(trouble.again(error.clone(), now)?), false, Some(error)),
+        Err(error) => (trouble.again(error.clone(), now)?, false, Some(error)),
     };
     if error.is_none() {
         trouble.over();
@@ -181,12 +121,5 @@ fn weigh<T>(
     if now >= give_up {
         return error.map_or(Ok(Weighed::GiveUp), Err);
     }
-    Ok(Weighed::Wait { until: pause.map_or(Instant::NEVER, |pause| now.plus(pause)).min(give_up), listening })
-}
-
-/// When to ask again by ourselves: when a lease ends, and within a second in any case.
-fn pause(busy: Busy, poll: Duration) -> Duration {
-    // A little later than the end we were told: stores count in milliseconds, and a lease that ends while we ask costs a whole poll.
-    let after = Duration::from_millis(1);
-    busy.retry_in.map_or(poll, |end| poll.min(end + after))
+    Ok(Weighed::Wait { until: now.plus(pause).min(give_up), listening })
 }

@@ -1,0 +1,344 @@
+//! One acquisition as a pure state machine: events in, the next command out. No I/O, no clock, no chance.
+//!
+//! ```text
+//!  Started ──▶ Ask ──granted──▶ Grant
+//!     │         │busy
+//!     ▼         ▼
+//!    Look    Subscribe ──▶ Look ──▶ Ask ──busy──▶ Sleep ──woken──▶ Look …
+//!     └──not its turn, or back-off──▶ Sleep ──▶ Look
+//! ```
+//!
+//! Every way out, a dropped future included, goes through [`leave`](Acquisition::leave), which says what may be left in the store. The driver in
+//! `sync/acquire.rs` carries out the commands. Where a waiter stands among those of its process comes from the
+//! [local queue](super::LocalQueue) as a [`Stand`].
+
+use std::time::Duration;
+
+use super::{Patience, Settings, Trouble};
+use crate::backend::{Attempt, Busy, Grant, drift};
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::Instant;
+
+/// Where a waiter stands in its local queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stand {
+    /// Not its turn: somebody in this process will wake it.
+    Wait,
+    /// First, behind an owner of this process that holds the name as far as is known here. That may be wrong (the store forgot it), so
+    /// it also asks by itself now and then.
+    Behind,
+    /// First, and nobody here holds it: ask the store.
+    Ask,
+    /// First, but a release of this process has just woken waiters of other processes: they go first until then.
+    BackOff { until: Instant },
+    /// A release of this process asked for it: the answer, if it came, and when the request was sent.
+    HandedOver { attempt: Option<Attempt>, sent: Instant, not_after: Instant },
+    /// It did not answer in time, and what its owner id may hold is being released: it goes on under a new owner id.
+    Revoked,
+}
+
+impl Stand {
+    /// Whether the name was handed over to it.
+    pub(crate) const fn is_grant(&self) -> bool {
+        matches!(self, Self::HandedOver { attempt: Some(Attempt::Granted(_)), .. })
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    /// The call begins. `may_ask`: nobody of this process is before it.
+    Started { may_ask: bool },
+    /// Where it stands in the local queue.
+    Stands(Stand),
+    /// The answer to `Ask`.
+    Answered { answer: Result<Attempt>, sent: Instant },
+    /// The answer to `Subscribe`: whether the store notifies.
+    Subscribed(bool),
+    /// A sleep ended: notified by the store, told by somebody in this process, or by the timer.
+    Woken,
+    /// The local queue gave this owner id up while its request was out.
+    Revoked,
+}
+
+/// What to do next.
+#[derive(Clone, Debug)]
+pub(crate) enum Command {
+    /// Find out where it stands in the local queue.
+    Look,
+    /// Send the request now, at `sent`; no answer within `limit` is an unknown outcome.
+    Ask { sent: Instant, limit: Duration },
+    /// Subscribe to the store's notifications.
+    Subscribe { limit: Duration },
+    /// Sleep until then, or until somebody in this process has news, or (if `listen`) the store notifies.
+    Sleep { until: Instant, listen: bool },
+    /// It is held: make a guard.
+    Grant { grant: Grant, sent: Instant, handed_over: bool },
+    /// Undo what the old owner id may have left, and go on under a new one.
+    NewOwner { left: Option<Left> },
+    /// Others kept it for as long as it was allowed to wait.
+    GiveUp,
+    /// End with this error.
+    Fail(Error),
+}
+
+/// What an acquisition that ends without a hold may have left in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// Requests without an answer may arrive until then; zero if all were answered.
+    pub(crate) settled_after: Instant,
+    /// How many requests got no answer.
+    pub(crate) unanswered: u32,
+}
+
+/// The present moment, with the time of the next poll drawn for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now: Instant,
+    /// How long to sleep when nothing is heard.
+    pub(crate) poll: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listening {
+    No,
+    /// Got Busy before subscribing: subscribe, then ask again, because a notification in between was missed. If subscribing fails, sleep
+    /// until then.
+    Wanted {
+        sleep_until: Instant,
+    },
+    Yes,
+}
+
+/// The state of one acquisition.
+#[derive(Debug)]
+pub(crate) struct Acquisition {
+    patience: Patience,
+    deadline: Instant,
+    /// How long one request may take.
+    limit: Duration,
+    /// Whether there is a local queue.
+    queued: bool,
+    trouble: Trouble,
+    listening: Listening,
+    /// The `not_after` of a request that is out.
+    in_flight: Option<Instant>,
+    /// The latest `not_after` of requests that got no answer, and how many there are.
+    unknown_until: Instant,
+    unanswered: u32,
+    /// When to ask the store although an owner of this process seems to hold it.
+    ask_after: Option<Instant>,
+    /// The store has a mark of this owner in its queue.
+    placed: bool,
+    done: bool,
+}
+
+impl Acquisition {
+    pub(crate) fn new(patience: Patience, began: Instant, limit: Duration, queued: bool, settings: &Settings) -> Self {
+        Self {
+            patience,
+            deadline: patience.deadline(began),
+            limit,
+            queued,
+            trouble: patience.trouble(settings),
+            listening: Listening::No,
+            in_flight: None,
+            unknown_until: Instant::default(),
+            unanswered: 0,
+            ask_after: None,
+            placed: false,
+            done: false,
+        }
+    }
+
+    /// Until when requests of this owner that got no answer may still arrive.
+    pub(crate) const fn unknown_until(&self) -> Instant {
+        self.unknown_until
+    }
+
+    /// The request went out together with others, and may arrive until then.
+    pub(crate) fn out_until(&mut self, not_after: Instant) {
+        self.in_flight = Some(not_after);
+    }
+
+    /// Ends without a hold. Tells whether it left nothing, so that nothing has to be undone.
+    pub(crate) fn end_if_nothing_is_left(&mut self) -> bool {
+        let nothing = self.in_flight.is_none() && self.unanswered == 0 && !self.placed;
+        self.done |= nothing;
+        nothing
+    }
+
+    pub(crate) const fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// The one transition function.
+    pub(crate) fn step(&mut self, event: Event, at: Moment) -> Command {
+        match event {
+            // A try always asks the store.
+            Event::Started { may_ask } if may_ask || self.patience == Patience::Try => self.ask(at.now),
+            Event::Started { .. } | Event::Woken => self.look(at.now),
+            Event::Stands(stand) => self.stands(stand, at),
+            Event::Answered { answer, sent } => self.answered(answer, sent, at),
+            Event::Subscribed(yes) => self.subscribed(yes, at.now),
+            Event::Revoked => self.revoked(),
+        }
+    }
+
+    /// The call ends, by its own way or because its future was dropped. `handed` is the `not_after` of a hand-over to it that is on its way.
+    /// `None`: it holds, or left nothing.
+    pub(crate) fn leave(&mut self, handed: Option<Instant>) -> Option<Left> {
+        let left = self.left(handed);
+        let left = left.filter(|_| !self.done);
+        self.done = true;
+        left
+    }
+
+    /// What this owner id may have left in the store.
+    fn left(&mut self, handed: Option<Instant>) -> Option<Left> {
+        let out = [self.in_flight.take(), handed];
+        let unanswered = self.unanswered + out.iter().flatten().count() as u32;
+        let settled_after = out.into_iter().flatten().fold(self.unknown_until, Instant::max);
+        (self.placed || unanswered > 0).then_some(Left { settled_after, unanswered })
+    }
+
+    fn look(&mut self, now: Instant) -> Command {
+        if self.queued && self.patience != Patience::Try { Command::Look } else { self.ask(now) }
+    }
+
+    fn ask(&mut self, now: Instant) -> Command {
+        if let Listening::Wanted { .. } = self.listening {
+            return self.subscribe(now);
+        }
+        let left = self.deadline.since(now);
+        let limit = self.patience.request_limit(self.limit, left, self.trouble.left(now));
+        self.trouble.asked(now);
+        self.in_flight = Some(now.plus(limit));
+        self.ask_after = None;
+        Command::Ask { sent: now, limit }
+    }
+
+    fn subscribe(&self, now: Instant) -> Command {
+        Command::Subscribe { limit: Settings::POLL.0.min(self.deadline.since(now)) }
+    }
+
+    fn sleep(&self, until: Instant, listen: bool, now: Instant) -> Command {
+        if now >= self.deadline { Command::GiveUp } else { Command::Sleep { until: until.min(self.deadline), listen } }
+    }
+
+    fn stands(&mut self, stand: Stand, at: Moment) -> Command {
+        match stand {
+            // A place in the store's queue has its turn there: a waiter that is before it in the local queue may be behind it at the store.
+            Stand::Wait | Stand::Behind | Stand::BackOff { .. } if self.placed => self.ask(at.now),
+            Stand::Wait => self.sleep(Instant::NEVER, false, at.now),
+            Stand::Behind => {
+                let ask_after = *self.ask_after.get_or_insert_with(|| at.now.plus(at.poll));
+                if at.now < ask_after { self.sleep(ask_after, true, at.now) } else { self.ask(at.now) }
+            }
+            Stand::Ask => self.ask(at.now),
+            // The others will most likely have it when the back-off ends: time to subscribe.
+            Stand::BackOff { until } if self.listening == Listening::No && at.now < self.deadline => {
+                self.listening = Listening::Wanted { sleep_until: until };
+                self.subscribe(at.now)
+            }
+            Stand::BackOff { until } => self.sleep(until, true, at.now),
+            Stand::HandedOver { attempt: Some(Attempt::Granted(grant)), sent, .. } => self.granted(grant, sent, true, at),
+            Stand::HandedOver { attempt: Some(_), .. } => self.ask(at.now),
+            Stand::HandedOver { attempt: None, not_after, .. } => {
+                self.unknown(not_after);
+                self.ask(at.now)
+            }
+            Stand::Revoked => self.revoked(),
+        }
+    }
+
+    fn unknown(&mut self, not_after: Instant) {
+        self.unknown_until = self.unknown_until.max(not_after);
+        self.unanswered += 1;
+    }
+
+    fn revoked(&mut self) -> Command {
+        let left = self.left(None);
+        (self.unknown_until, self.unanswered, self.placed) = (Instant::default(), 0, false);
+        Command::NewOwner { left }
+    }
+
+    fn answered(&mut self, answer: Result<Attempt>, sent: Instant, at: Moment) -> Command {
+        let not_after = self.in_flight.take().unwrap_or(at.now);
+        match answer {
+            Ok(Attempt::Granted(grant)) => self.granted(grant, sent, false, at),
+            Ok(Attempt::Busy(busy)) => self.busy(busy, at),
+            Ok(Attempt::Late) => self.failed(late(), at.now),
+            Err(error) => {
+                if error.may_have_taken() {
+                    self.unknown(not_after);
+                }
+                self.failed(error, at.now)
+            }
+        }
+    }
+
+    fn granted(&mut self, grant: Grant, sent: Instant, handed_over: bool, at: Moment) -> Command {
+        if at.now.since(sent) + drift(grant.good_for) >= grant.good_for {
+            self.unknown(at.now);
+            let message = "the grant arrived when its lease had already ended; it is being released";
+            return self.failed(Error::new(ErrorKind::Indeterminate, message), at.now);
+        }
+        self.done = true;
+        Command::Grant { grant, sent, handed_over }
+    }
+
+    fn busy(&mut self, busy: Busy, at: Moment) -> Command {
+        self.placed |= busy.placed;
+        self.trouble.over();
+        if at.now >= self.deadline {
+            return Command::GiveUp;
+        }
+        let until = at.now.plus(pause(busy, at.poll));
+        if self.listening == Listening::Yes {
+            return self.sleep(until, true, at.now);
+        }
+        self.listening = Listening::Wanted { sleep_until: until };
+        self.subscribe(at.now)
+    }
+
+    fn subscribed(&mut self, yes: bool, now: Instant) -> Command {
+        let Listening::Wanted { sleep_until } = self.listening else { return self.look(now) };
+        if yes {
+            self.listening = Listening::Yes;
+            return self.look(now);
+        }
+        // The store answers, it only does not notify: wait by asking, and try to subscribe after the next Busy.
+        self.listening = Listening::No;
+        self.sleep(sleep_until, false, now)
+    }
+
+    fn failed(&mut self, error: Error, now: Instant) -> Command {
+        // A try does not wait for others, but for the store it does.
+        let give_up = if self.patience == Patience::Try { Instant::NEVER } else { self.deadline };
+        match self.trouble.again(error.clone(), now) {
+            Err(error) => Command::Fail(error),
+            Ok(_) if now >= give_up => Command::Fail(error),
+            Ok(pause) => Command::Sleep { until: now.plus(pause).min(give_up), listen: false },
+        }
+    }
+}
+
+/// The error for a request that the store refused as late.
+pub(crate) fn late() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the request reached the store after its time limit; the network or the store's clock is slow",
+    )
+}
+
+/// When to ask again without a notification: when a lease ends, and within a second in any case.
+pub(crate) fn pause(busy: Busy, poll: Duration) -> Duration {
+    // A little later than the end that was told: stores count in milliseconds, and a lease that ends while we ask costs a whole poll.
+    let after = Duration::from_millis(1);
+    busy.retry_in.map_or(poll, |end| poll.min(end + after))
+}
+
+#[cfg(test)]
+#[path = "acquisition_tests.rs"]
+mod tests;

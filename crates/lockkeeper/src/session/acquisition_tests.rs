@@ -1,0 +1,199 @@
+//! Each transition, and what holds for every order of events.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NOW: Instant = Instant::from_nanos(3_600_000_000_000);
+const LIMIT: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(870);
+
+fn at(now: Instant) -> Moment {
+    Moment { now, poll: POLL }
+}
+
+fn machine(patience: Patience, queued: bool) -> Acquisition {
+    Acquisition::new(patience, NOW, LIMIT, queued, &Settings::default())
+}
+
+fn answer(attempt: Attempt) -> Event {
+    Event::Answered { answer: Ok(attempt), sent: NOW }
+}
+
+const BUSY: Attempt = Attempt::Busy(Busy { retry_in: None, ahead: None, placed: false });
+const GRANTED: Attempt = Attempt::Granted(Grant::new(Some(1), Duration::from_secs(30)));
+
+#[test]
+fn the_uncontended_way_is_one_request() {
+    let mut machine = machine(Patience::Forever, true);
+    assert!(matches!(machine.step(Event::Started { may_ask: true }, at(NOW)), Command::Ask { sent: NOW, limit: LIMIT }));
+    assert!(matches!(machine.step(answer(GRANTED), at(NOW)), Command::Grant { handed_over: false, .. }));
+    assert_eq!(machine.leave(None), None);
+}
+
+#[test]
+fn a_try_asks_whoever_is_before_it_and_gives_up_when_busy() {
+    let mut machine = machine(Patience::Try, true);
+    assert!(matches!(machine.step(Event::Started { may_ask: false }, at(NOW)), Command::Ask { .. }));
+    assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::GiveUp));
+}
+
+#[test]
+fn busy_subscribes_asks_again_and_then_sleeps_for_less_than_a_second() {
+    let mut machine = machine(Patience::Forever, false);
+    machine.step(Event::Started { may_ask: true }, at(NOW));
+    assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Subscribe { .. }));
+    assert!(matches!(machine.step(Event::Subscribed(true), at(NOW)), Command::Ask { .. }), "a notification may have been missed");
+    assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Sleep { until, listen: true } if until == NOW.plus(POLL)));
+    assert!(matches!(machine.step(Event::Woken, at(NOW)), Command::Ask { .. }));
+}
+
+#[test]
+fn without_a_subscription_it_polls_and_tries_to_subscribe_again() {
+    let mut machine = machine(Patience::Forever, false);
+    machine.step(Event::Started { may_ask: true }, at(NOW));
+    machine.step(answer(BUSY), at(NOW));
+    assert!(
+        matches!(machine.step(Event::Subscribed(false), at(NOW)), Command::Sleep { until, listen: false } if until == NOW.plus(POLL))
+    );
+    assert!(matches!(machine.step(Event::Woken, at(NOW)), Command::Ask { .. }));
+    assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Subscribe { .. }));
+}
+
+#[test]
+fn a_waiter_behind_a_local_holder_asks_after_a_poll() {
+    let mut machine = machine(Patience::Forever, true);
+    assert!(matches!(machine.step(Event::Started { may_ask: false }, at(NOW)), Command::Look));
+    let behind = Event::Stands(Stand::Behind);
+    assert!(matches!(machine.step(behind.clone(), at(NOW)), Command::Sleep { until, .. } if until == NOW.plus(POLL)));
+    assert!(matches!(machine.step(behind, at(NOW.plus(POLL))), Command::Ask { .. }));
+}
+
+#[test]
+fn a_back_off_is_a_timer_with_a_subscription_and_no_request() {
+    let mut machine = machine(Patience::Forever, true);
+    machine.step(Event::Started { may_ask: false }, at(NOW));
+    let until = NOW.plus(Duration::from_millis(20));
+    assert!(matches!(machine.step(Event::Stands(Stand::BackOff { until }), at(NOW)), Command::Subscribe { .. }));
+    assert!(matches!(machine.step(Event::Subscribed(true), at(NOW)), Command::Look));
+    let slept = machine.step(Event::Stands(Stand::BackOff { until }), at(NOW));
+    assert!(matches!(slept, Command::Sleep { until: end, listen: true } if end == until));
+}
+
+#[test]
+fn patience_counts_from_the_sending_of_the_first_request_that_failed() {
+    let mut machine = machine(Patience::Forever, false);
+    let (mut now, mut command) = (NOW, machine.step(Event::Started { may_ask: true }, at(NOW)));
+    while let Command::Ask { limit, .. } = command {
+        let sent = now;
+        now = now.plus(limit);
+        let error = Error::new(ErrorKind::Indeterminate, "no answer");
+        command = machine.step(Event::Answered { answer: Err(error), sent }, at(now));
+        if let Command::Sleep { until, .. } = command {
+            now = until;
+            command = machine.step(Event::Woken, at(now));
+        }
+    }
+    assert!(matches!(command, Command::Fail(_)));
+    let took = now.since(NOW);
+    assert!(took >= Duration::from_secs(10) && took < Duration::from_millis(11_500), "gave up after {took:?}");
+}
+
+#[test]
+fn a_waiter_with_a_place_in_the_store_asks_whatever_its_place_here() {
+    let mut machine = machine(Patience::Forever, true);
+    machine.step(Event::Started { may_ask: true }, at(NOW));
+    machine.step(answer(Attempt::Busy(Busy { placed: true, ..Busy::default() })), at(NOW));
+    machine.step(Event::Subscribed(true), at(NOW));
+    assert!(matches!(machine.step(Event::Stands(Stand::Wait), at(NOW)), Command::Ask { .. }));
+    assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Sleep { until, listen: true } if until == NOW.plus(POLL)));
+}
+
+fn events() -> impl Strategy<Value = Event> {
+    let sent = |by: u64| NOW.plus(Duration::from_millis(by));
+    let busy = any::<bool>().prop_map(|placed| answer(Attempt::Busy(Busy { placed, ..Busy::default() })));
+    prop_oneof![
+        3 => busy,
+        1 => Just(answer(GRANTED)),
+        1 => Just(answer(Attempt::Late)),
+        2 => Just(Event::Answered { answer: Err(Error::new(ErrorKind::Indeterminate, "?")), sent: NOW }),
+        1 => Just(Event::Answered { answer: Err(Error::new(ErrorKind::WrongKind, "no")), sent: NOW }),
+        2 => any::<bool>().prop_map(Event::Subscribed),
+        3 => Just(Event::Woken),
+        1 => Just(Event::Stands(Stand::Wait)),
+        1 => Just(Event::Stands(Stand::Behind)),
+        2 => Just(Event::Stands(Stand::Ask)),
+        1 => (0_u64..40).prop_map(move |by| Event::Stands(Stand::BackOff { until: sent(by) })),
+        1 => Just(Event::Stands(Stand::HandedOver { attempt: None, sent: NOW, not_after: NOW.plus(LIMIT) })),
+        1 => Just(Event::Stands(Stand::HandedOver { attempt: Some(GRANTED), sent: NOW, not_after: NOW.plus(LIMIT) })),
+        1 => Just(Event::Stands(Stand::Revoked)),
+    ]
+}
+
+/// Whether an event can follow a command.
+fn follows(command: &Command, event: &Event) -> bool {
+    matches!(
+        (command, event),
+        (Command::Ask { .. }, Event::Answered { .. } | Event::Revoked)
+            | (Command::Subscribe { .. }, Event::Subscribed(_))
+            | (Command::Sleep { .. } | Command::NewOwner { .. }, Event::Woken)
+            | (Command::Look, Event::Stands(_))
+    )
+}
+
+proptest! {
+    /// Never a lost wake-up, and every way out undoes what it may have left.
+    #[test]
+    fn every_order_of_events_sleeps_with_an_end_and_undoes_what_it_left(
+        queued: bool,
+        limit in proptest::option::of(0_u64..5_000),
+        outage in proptest::option::of(0_u64..5_000),
+        steps in proptest::collection::vec((events(), 0_u64..1_500), 0..120),
+    ) {
+        let patience = match (limit.map(Duration::from_millis), outage.map(Duration::from_millis)) {
+            (None, None) => Patience::Forever,
+            (Some(wait), None) => Patience::For(wait),
+            (wait, Some(outage)) => Patience::Limited { wait: wait.unwrap_or(Duration::MAX), outage },
+        };
+        let mut machine = machine(patience, queued);
+        let (mut now, mut unanswered, mut placed, mut held) = (NOW, 0, false, false);
+        let mut command = machine.step(Event::Started { may_ask: !queued }, at(now));
+        for (event, pause) in steps {
+            if !follows(&command, &event) {
+                continue;
+            }
+            now = now.plus(Duration::from_millis(pause));
+            match &event {
+                Event::Answered { answer: Ok(Attempt::Busy(busy)), .. } => placed |= busy.placed,
+                Event::Answered { answer: Err(error), .. } if error.may_have_taken() => unanswered += 1,
+                Event::Stands(Stand::HandedOver { attempt: None, .. }) => unanswered += 1,
+                _ => {}
+            }
+            let revoked = matches!(event, Event::Stands(Stand::Revoked));
+            let waits_locally = matches!(event, Event::Stands(Stand::Wait));
+            command = machine.step(event, at(now));
+            match &command {
+                Command::Sleep { until, .. } => prop_assert!(
+                    waits_locally || *until <= now.plus(Duration::from_millis(1_001)),
+                    "sleeps until {until:?} at {now:?}, and nobody wakes it"
+                ),
+                Command::Ask { limit, .. } => prop_assert!(*limit > Duration::ZERO && machine.in_flight.is_some()),
+                Command::Grant { .. } => { held = true; break }
+                Command::GiveUp | Command::Fail(_) => break,
+                Command::NewOwner { left } => {
+                    prop_assert!(revoked && left.is_some() == (placed || unanswered > 0), "{:?}", left);
+                    (unanswered, placed) = (0, false);
+                }
+                _ => {}
+            }
+        }
+        let out = u32::from(machine.in_flight.is_some());
+        let left = machine.leave(None);
+        if held {
+            prop_assert_eq!(left, None);
+        } else if placed || unanswered + out > 0 {
+            prop_assert!(left.is_some_and(|left| left.unanswered >= unanswered + out), "{:?}", left);
+        }
+        prop_assert_eq!(machine.leave(None), None, "undone once");
+    }
+}

@@ -1,0 +1,248 @@
+//! The local queue of one name: of all waiters of this process one at a time asks the store, and the release of a mutex hands it to
+//! the next of them in the same request. So a thousand local waiters cost the store as much as one.
+//!
+//! Other processes must not starve by it: `sharing.rs` bounds the hand-overs in a row, and lets waiters of other processes go first after a
+//! true release that woke them.
+//!
+//! No waiter depends on another caller's future being polled: the keeper [checks](LocalQueue::check) queues that have waiters. It
+//! passes over a first waiter that does not run, and revokes requests and hand-overs whose time is over.
+
+mod check;
+mod handing;
+mod places;
+mod sharing;
+mod turn;
+
+pub(super) use check::Orphan;
+pub(crate) use turn::Turn;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::{Core, lock};
+use crate::backend::{Acquire, Attempt, Capabilities, Claim, Release, Subscription};
+use crate::name::Name;
+use crate::owner::WireOwner;
+use crate::runtime::Instant;
+use handing::Handing;
+use places::Places;
+use sharing::Sharing;
+use turn::{Offer, Waiter, Wish};
+
+/// How soon a waiter that was woken has to run before the next one acts in its place.
+const RUNS_WITHIN: Duration = Duration::from_millis(100);
+
+/// The first waiter looks at least this often, because it polls the store within a second.
+const SHOWS_UP_WITHIN: Duration = Duration::from_millis(2_500);
+
+/// What is allowed beyond `not_after` before a request that was not answered is revoked.
+const MARGIN: Duration = Duration::from_millis(100);
+
+#[derive(Debug, Default)]
+pub(crate) struct LocalQueue {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    waiters: Places<Arc<Waiter>>,
+    /// The owner of this process that holds the name, as far as is known here.
+    held_by: Option<WireOwner>,
+    /// Whose request is out; others wait for its answer.
+    asker: Option<Asker>,
+    /// Owners whose requests were not answered in time, until they learn that.
+    revoked: Vec<WireOwner>,
+    /// How the name is shared with other processes.
+    sharing: Sharing,
+    /// Shared by one first waiter after the other.
+    subscription: Option<Arc<Subscription>>,
+    /// The keeper checks this queue.
+    checked: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asker {
+    owner: WireOwner,
+    claim: Claim,
+    /// When it is revoked.
+    until: Instant,
+}
+
+impl LocalQueue {
+    /// Whether a newcomer may ask the store at once: nobody here waits, asks or holds it. If so its request is the one that is out, until it
+    /// is [answered](Self::answered).
+    pub(crate) fn ask_alone(&self, request: &Acquire, now: Instant, limit: Duration) -> bool {
+        let mut state = lock(&self.state);
+        let clear =
+            state.waiters.is_empty() && state.held_by.is_none() && state.asker.is_none() && state.back_off_until(now).is_none();
+        if clear {
+            state.asks(request, now.plus(limit));
+        }
+        clear
+    }
+
+    /// The request of `owner` ended, with this answer if there was one. False if it had been revoked: its answer does not count.
+    pub(crate) fn answered(&self, request: &Acquire, answer: Option<&Attempt>, now: Instant) -> bool {
+        let owner = request.owner;
+        let mut state = lock(&self.state);
+        if let Some(revoked) = state.revoked.iter().position(|revoked| *revoked == owner) {
+            state.revoked.swap_remove(revoked);
+            return false;
+        }
+        match answer {
+            Some(Attempt::Busy(_)) => state.sharing.saw_another_holder(),
+            Some(Attempt::Granted(_)) if request.claim.is_exclusive() => state.held_by = Some(owner),
+            _ => {}
+        }
+        if state.asker.is_some_and(|asker| asker.owner == owner) {
+            state.asker = None;
+            state.wake_first_but(owner, now);
+        }
+        true
+    }
+
+    /// Whether woken waiters of other processes go first just now.
+    pub(crate) fn is_backing_off(&self, now: Instant) -> bool {
+        lock(&self.state).back_off_until(now).is_some()
+    }
+
+    /// How many notifications the subscription has had, if there is one.
+    pub(super) fn heard(&self) -> Option<u64> {
+        lock(&self.state).heard()
+    }
+
+    /// A true release, sent at `sent`, notified so many listeners; before, the subscription had had `heard` notifications. Tells whether a
+    /// back-off begins.
+    pub(super) fn woke(self: &Arc<Self>, listeners: u32, heard: Option<u64>, sent: Instant, core: &Core, name: &Name) -> bool {
+        let mut state = lock(&self.state);
+        let own = heard.is_some() || state.subscription.is_some();
+        let others = listeners > u32::from(own);
+        let now = core.runtime.now();
+        // The release also notifies our own subscription, which says nothing about others.
+        let (seen_with, heard_now) = (heard.map_or(1, |heard| heard + 2), state.heard());
+        state.sharing.released(others, seen_with, heard_now, sent, now);
+        // The subscription is kept until the back-off ends, and then dropped by the keeper.
+        let check = others && state.subscription.is_some() && !std::mem::replace(&mut state.checked, true);
+        drop(state);
+        if check {
+            core.queues.check_soon(core, name, self);
+        }
+        others
+    }
+
+    pub(crate) fn join(self: &Arc<Self>, core: &Core, name: &Name) -> Turn {
+        let waiter = Arc::new(Waiter::default());
+        let mut state = lock(&self.state);
+        let place = state.waiters.push(Arc::clone(&waiter));
+        let check = !std::mem::replace(&mut state.checked, true);
+        drop(state);
+        if check {
+            core.queues.check_soon(core, name, self);
+        }
+        Turn::new(Arc::clone(self), waiter, place)
+    }
+
+    /// An owner of this process has it now, by a request sent at `sent`.
+    pub(super) fn taken(&self, owner: WireOwner, handed_over: bool, sent: Instant) {
+        let mut state = lock(&self.state);
+        state.held_by = Some(owner);
+        if !handed_over {
+            state.sharing.row_begins(sent);
+        }
+        if state.asker.is_some_and(|asker| asker.owner == owner) {
+            state.asker = None;
+            // The first waiter leaves its request to be handed over.
+            state.wake_first(sent);
+        }
+    }
+
+    /// The owner no longer has it: the first waiter may ask.
+    pub(crate) fn left(&self, owner: WireOwner, now: Instant) {
+        let mut state = lock(&self.state);
+        if state.held_by == Some(owner) {
+            state.held_by = None;
+            state.wake_first(now);
+            let unused = state.take_unused_subscription(now);
+            drop(state);
+            drop(unused);
+        }
+    }
+
+    /// The first waiter's request, to travel with `release`; `None` if nobody waits or others are to have their chance.
+    pub(super) fn hand_over(self: &Arc<Self>, release: &Release, core: &Core) -> Option<Box<Handing>> {
+        let now = core.runtime.now();
+        let Capabilities { hand_over, push, .. } = core.capabilities;
+        let mut state = lock(&self.state);
+        // A release that is repeated, or comes after a loss, has nothing to hand on.
+        if state.held_by != Some(release.owner) || !hand_over {
+            return None;
+        }
+        let first = state.first()?;
+        let mut slot = lock(&first.slot);
+        let Offer::Ready(wish) = slot.offer else { return None };
+        let waiters = state.waiters.len();
+        if !state.sharing.may_hand_over(waiters, push, now) {
+            return None;
+        }
+        let Wish { owner, lease, since } = wish;
+        let not_after = now.plus(core.settings.limit(lease));
+        slot.offer = Offer::Sent { wish, from: release.owner, not_after };
+        drop(slot);
+        let (name, claim) = (release.name.clone(), Claim::Mutex);
+        let request = Acquire { name, claim, owner, lease, not_after, since, beside: None, place: None, any_size: false };
+        Some(Box::new(Handing::new(Arc::clone(self), first, release.owner, request, now)))
+    }
+}
+
+impl State {
+    /// The request that is out from now on, if no other is.
+    fn asks(&mut self, request: &Acquire, not_after: Instant) {
+        let asker = Asker { owner: request.owner, claim: request.claim, until: not_after.plus(MARGIN) };
+        self.asker.get_or_insert(asker);
+    }
+
+    fn heard(&self) -> Option<u64> {
+        self.subscription.as_ref().map(|subscription| subscription.count())
+    }
+
+    fn back_off_until(&self, now: Instant) -> Option<Instant> {
+        self.sharing.back_off_until(self.heard(), now)
+    }
+
+    /// The subscription, if nobody needs it any more. While others contend it outlives the waiters: from it this process learns that another one
+    /// held the name during a back-off.
+    fn take_unused_subscription(&mut self, now: Instant) -> Option<Arc<Subscription>> {
+        let needed = !self.waiters.is_empty()
+            || self.sharing.is_contested()
+                && (self.held_by.is_some() || self.asker.is_some() || self.sharing.ends_at().is_some_and(|end| now < end));
+        if needed { None } else { self.subscription.take() }
+    }
+
+    /// The first waiter that runs.
+    fn first(&self) -> Option<Arc<Waiter>> {
+        self.waiters.iter().find(|waiter| !lock(&waiter.slot).passed_over).cloned()
+    }
+
+    fn wake_first(&self, now: Instant) {
+        if let Some(first) = self.first() {
+            lock(&first.slot).due = now.plus(RUNS_WITHIN);
+            first.wake.notify_one();
+        }
+    }
+
+    /// Wakes the first waiter, unless it is this owner, which runs just now.
+    fn wake_first_but(&self, owner: WireOwner, now: Instant) {
+        let Some(first) = self.first() else { return };
+        let mut slot = lock(&first.slot);
+        if slot.number == owner.number {
+            slot.due = now.plus(SHOWS_UP_WITHIN);
+            return;
+        }
+        slot.due = now.plus(RUNS_WITHIN);
+        drop(slot);
+        first.wake.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,88 @@
+//! The keeper's look at a queue: whatever waits for a caller that does not run goes on without it.
+
+use std::time::Duration;
+
+use super::turn::Offer;
+use super::{Asker, LocalQueue, MARGIN, RUNS_WITHIN};
+use crate::backend::Claim;
+use crate::owner::WireOwner;
+use crate::runtime::Instant;
+use crate::session::lock;
+
+/// How soon a hand-over has to be picked up before it is taken back. Nobody renews it meanwhile.
+const PICKED_UP_WITHIN: Duration = Duration::from_millis(500);
+
+/// How often a queue with waiters is checked.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+/// An owner of this process that may hold something it will never use: to be released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::session) struct Orphan {
+    pub(in crate::session) owner: WireOwner,
+    pub(in crate::session) claim: Claim,
+}
+
+impl LocalQueue {
+    /// Tells which owners may hold something for nobody, and when the queue has to be checked again.
+    pub(in crate::session) fn check(&self, now: Instant) -> (Vec<Orphan>, Option<Instant>) {
+        let mut orphans = Vec::new();
+        let mut state = lock(&self.state);
+        if let Some(Asker { owner, claim, .. }) = state.asker.take_if(|asker| now >= asker.until) {
+            state.revoked.push(owner);
+            for waiter in state.waiters.iter() {
+                let mut slot = lock(&waiter.slot);
+                if slot.number == owner.number {
+                    slot.offer = Offer::Nothing;
+                    slot.passed_over = true;
+                }
+            }
+            orphans.push(Orphan { owner, claim });
+            state.wake_first(now);
+        }
+        while let Some(first) = state.first() {
+            let mut slot = lock(&first.slot);
+            match slot.offer {
+                // The release that carries it is not polled. It may not have been sent: then the old holder is released too. The waiter asks by
+                // itself, under a new owner id.
+                Offer::Sent { wish, from, not_after } if now >= not_after.plus(MARGIN) => {
+                    slot.offer = Offer::Revoked;
+                    drop(slot);
+                    state.held_by = None;
+                    orphans.extend([wish.owner, from].map(|owner| Orphan { owner, claim: Claim::Mutex }));
+                    state.wake_first(now);
+                    break;
+                }
+                Offer::Answered { wish, .. } if now >= slot.due.plus(PICKED_UP_WITHIN) => {
+                    slot.offer = Offer::Revoked;
+                    slot.passed_over = true;
+                    if state.held_by == Some(wish.owner) {
+                        state.held_by = None;
+                    }
+                    orphans.push(Orphan { owner: wish.owner, claim: Claim::Mutex });
+                }
+                Offer::Sent { .. } | Offer::Answered { .. } => break,
+                // It has just become first.
+                _ if slot.due == Instant::NEVER => {
+                    slot.due = now.plus(RUNS_WITHIN);
+                    break;
+                }
+                _ if state.asker.is_none() && now >= slot.due => slot.passed_over = true,
+                _ => break,
+            }
+            drop(slot);
+            state.wake_first(now);
+        }
+        let unused = state.take_unused_subscription(now);
+        // A subscription that is kept while this process holds the name is dropped by the release.
+        let lingers = state.subscription.is_some() && state.held_by.is_none();
+        let next = if !state.waiters.is_empty() || state.asker.is_some() && lingers {
+            Some(now.plus(CHECK_EVERY))
+        } else {
+            state.sharing.ends_at().filter(|_| lingers)
+        };
+        state.checked = next.is_some();
+        drop(state);
+        drop(unused);
+        (orphans, next)
+    }
+}

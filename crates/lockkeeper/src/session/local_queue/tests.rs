@@ -1,0 +1,163 @@
+//! No waiter depends on another caller's future being polled.
+
+use super::*;
+use crate::backend::{
+    AttemptAll, Backend, ClientCard, Count, CountOutcome, Forced, Grant, Listing, Page, Released, Renew, Renewed, Reply,
+    Snapshot, Watch,
+};
+use crate::error::Result;
+use crate::owner::ClientId;
+use crate::runtime::Runtime;
+use crate::session::acquisition::Stand;
+use crate::session::{Session, Settings};
+
+const LIMIT: Duration = Duration::from_secs(3);
+
+fn request(number: u64) -> Acquire {
+    Acquire {
+        name: Name::new("m").unwrap(),
+        claim: Claim::Mutex,
+        owner: WireOwner { client: ClientId::from_bits(1), number },
+        lease: Duration::from_secs(30),
+        not_after: Instant::NEVER,
+        since: Instant::default(),
+        beside: None,
+        place: None,
+        any_size: false,
+    }
+}
+
+/// A store that never answers.
+#[derive(Debug)]
+struct Silent;
+
+fn never<T: Send + 'static>() -> Reply<'static, T> {
+    Box::pin(std::future::pending())
+}
+
+impl Backend for Silent {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("silent").with_kinds(&[crate::backend::Kind::Mutex]).with_hand_over().with_push(true)
+    }
+    fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
+        self
+    }
+    fn identity(&self) -> Reply<'_, String> {
+        never()
+    }
+    fn acquire(&self, _: Acquire) -> Reply<'_, Attempt> {
+        never()
+    }
+    fn acquire_all(&self, _: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        never()
+    }
+    fn release(&self, _: Release) -> Reply<'_, Released> {
+        never()
+    }
+    fn renew(&self, _: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
+        never()
+    }
+    fn count(&self, _: Count) -> Reply<'_, CountOutcome> {
+        never()
+    }
+    fn watch(&self, _: Watch) -> Reply<'_, Subscription> {
+        never()
+    }
+    fn inspect(&self, _: Name) -> Reply<'_, Option<Snapshot>> {
+        never()
+    }
+    fn list(&self, _: Listing) -> Reply<'_, Page> {
+        never()
+    }
+    fn force_release(&self, _: Name) -> Reply<'_, Forced> {
+        never()
+    }
+    fn announce(&self, _: ClientCard, _: Duration) -> Reply<'_, ()> {
+        never()
+    }
+}
+
+fn session() -> Session {
+    let runtime = Runtime::simulated();
+    Session::new(Arc::new(Silent), Settings::default(), runtime).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_newcomer_whose_call_is_left_is_revoked_and_the_next_may_ask() {
+    let session = session();
+    let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
+    let (now, left, next) = (core.runtime.now(), request(1), request(2));
+    assert!(queue.ask_alone(&left, now, LIMIT));
+    let turn = queue.join(core, &next.name);
+    assert_eq!(turn.stand(&next, now), Stand::Wait);
+    let later = now.plus(LIMIT + MARGIN);
+    assert_eq!(queue.check(now.plus(LIMIT)).0, []);
+    assert_eq!(queue.check(later).0, [Orphan { owner: left.owner, claim: Claim::Mutex }]);
+    assert_eq!(turn.stand(&next, later), Stand::Ask);
+    // Its answer comes after all, and does not count.
+    let granted = Attempt::Granted(Grant::new(None, Duration::from_secs(30)));
+    assert!(!queue.answered(&left, Some(&granted), later));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_first_waiter_that_does_not_run_is_passed_over() {
+    let session = session();
+    let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
+    let (now, first, second) = (core.runtime.now(), request(1), request(2));
+    queue.taken(request(9).owner, false, now);
+    let (stalled, next) = (queue.join(core, &first.name), queue.join(core, &first.name));
+    assert_eq!((stalled.stand(&first, now), next.stand(&second, now)), (Stand::Behind, Stand::Wait));
+    queue.left(request(9).owner, now);
+    let later = now.plus(RUNS_WITHIN);
+    queue.check(later);
+    assert_eq!(next.stand(&second, later), Stand::Ask);
+    // It runs again, and is first as before.
+    assert_eq!(stalled.stand(&first, later), Stand::Ask);
+    assert_eq!(next.stand(&second, later), Stand::Wait);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_whose_release_is_left_is_revoked() {
+    let session = session();
+    let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
+    let (now, holder, wait) = (core.runtime.now(), request(1), request(2));
+    queue.taken(holder.owner, false, now);
+    let turn = queue.join(core, &wait.name);
+    assert_eq!(turn.stand(&wait, now), Stand::Behind);
+    let Acquire { name, claim, owner, .. } = holder;
+    let holder_owner = owner;
+    let release = Release { name, claim, owner, then: None, settle: false };
+    let handing = queue.hand_over(&release, core).unwrap();
+    assert_eq!(turn.stand(&wait, now), Stand::Wait);
+    let later = now.plus(LIMIT + MARGIN);
+    let orphans = [wait.owner, holder_owner].map(|owner| Orphan { owner, claim: Claim::Mutex });
+    assert_eq!(queue.check(later).0, orphans);
+    assert_eq!(turn.stand(&wait, later), Stand::Revoked);
+    assert_eq!(turn.stand(&request(3), later), Stand::Ask);
+    // Granted after all: nobody waits for that owner id.
+    let granted = Attempt::Granted(Grant::new(None, Duration::from_secs(30)));
+    assert_eq!(handing.deliver(Some(granted), later), Some(wait.owner));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_subscription_outlives_the_waiters_only_while_others_contend() {
+    let session = session();
+    let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
+    let (now, ours) = (core.runtime.now(), request(1));
+    let waits = |queue: &Arc<LocalQueue>| {
+        let turn = queue.join(core, &ours.name);
+        turn.set_subscription(Arc::new(Subscription::silent()));
+        queue.taken(ours.owner, false, now);
+    };
+    waits(&queue);
+    assert_eq!(queue.heard(), None, "nobody else is known");
+    waits(&queue);
+    assert!(queue.woke(1, queue.heard(), now, core, &ours.name), "nobody of this process listens, so it was another");
+    waits(&queue);
+    assert_eq!(queue.heard(), Some(0), "kept while it is held");
+    assert!(queue.woke(2, queue.heard(), now, core, &ours.name));
+    queue.left(ours.owner, now);
+    assert!(queue.is_backing_off(now) && queue.heard() == Some(0), "kept until the back-off ends");
+    assert_eq!(queue.check(now.plus(Duration::from_secs(1))).1, None);
+    assert_eq!(queue.heard(), None);
+}

@@ -1,0 +1,99 @@
+//! The local queues of a client, one for each name and kind in use.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, TryLockError, Weak};
+
+use super::local_queue::Orphan;
+use super::releaser::Undo;
+use super::{Core, LocalQueue, lock};
+use crate::backend::{Kind, Release};
+use crate::name::Name;
+use crate::runtime::Instant;
+
+/// How many queues are remembered for their back-off, which is short.
+const BACKING_OFF: usize = 32;
+
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    by_name: Mutex<HashMap<(Name, Kind), Weak<LocalQueue>>>,
+    /// The queues that backed off last: a new handle for the name must know of it.
+    backing_off: Mutex<VecDeque<Arc<LocalQueue>>>,
+    /// The queues that the keeper checks, and when.
+    checks: Mutex<Vec<Check>>,
+}
+
+#[derive(Debug)]
+struct Check {
+    at: Instant,
+    name: Name,
+    queue: Weak<LocalQueue>,
+}
+
+impl Queues {
+    /// The one queue for a name of this kind. A caller that asks for another kind must not wait here for what it cannot have.
+    pub(super) fn get(&self, core: &Core, name: &Name, kind: Kind) -> Arc<LocalQueue> {
+        let mut queues = match self.by_name.try_lock() {
+            Ok(queues) => queues,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // A thread of the parent process may have held it when this process was forked off: it stays locked for ever.
+            Err(TryLockError::WouldBlock) if core.is_forked() => return Arc::default(),
+            Err(TryLockError::WouldBlock) => lock(&self.by_name),
+        };
+        let key = (name.clone(), kind);
+        if let Some(queue) = queues.get(&key).and_then(Weak::upgrade) {
+            return queue;
+        }
+        // A name that is no longer used leaves an empty entry; sweep when they may be many.
+        if queues.len() >= 64 && queues.len().is_power_of_two() {
+            queues.retain(|_, queue| queue.strong_count() > 0);
+        }
+        let queue = Arc::new(LocalQueue::default());
+        queues.insert(key, Arc::downgrade(&queue));
+        queue
+    }
+
+    /// A back-off began: the queue must be found by the next handle, also if no handle for the name is left now.
+    pub(super) fn remember(&self, queue: &Arc<LocalQueue>) {
+        let mut kept = lock(&self.backing_off);
+        if kept.back().is_some_and(|last| Arc::ptr_eq(last, queue)) {
+            return;
+        }
+        kept.push_back(Arc::clone(queue));
+        let oldest = if kept.len() > BACKING_OFF { kept.pop_front() } else { None };
+        drop(kept);
+        // It may be the last reference, and ends a subscription then.
+        drop(oldest);
+    }
+
+    /// Has the keeper check a queue from now on.
+    pub(super) fn check_soon(&self, core: &Core, name: &Name, queue: &Arc<LocalQueue>) {
+        let check = Check { at: core.runtime.now(), name: name.clone(), queue: Arc::downgrade(queue) };
+        lock(&self.checks).push(check);
+        core.keeper_wake.notify_one();
+    }
+
+    /// The keeper's part: waiters go on that wait for a caller that does not run, and what nobody will use is released. Tells when to come again.
+    pub(super) fn check(&self, core: &Core, now: Instant) -> Instant {
+        let mut checks = std::mem::take(&mut *lock(&self.checks));
+        let mut next = Instant::NEVER;
+        checks.retain_mut(|check| {
+            if now < check.at {
+                next = next.min(check.at);
+                return true;
+            }
+            let Some(queue) = check.queue.upgrade() else { return false };
+            let (orphans, again) = queue.check(now);
+            for Orphan { owner, claim } in orphans {
+                let settle = !core.capabilities.refuses_late;
+                let release = Release { name: check.name.clone(), claim, owner, then: None, settle };
+                let (lease, settled_after) = (core.settings.lease, Instant::default());
+                core.undo(Undo { release, lease, settled_after, unanswered: 0, queue: Some(Arc::clone(&queue)) });
+            }
+            check.at = again.unwrap_or(check.at);
+            next = next.min(again.unwrap_or(Instant::NEVER));
+            again.is_some()
+        });
+        lock(&self.checks).append(&mut checks);
+        next
+    }
+}

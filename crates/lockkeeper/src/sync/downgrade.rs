@@ -1,0 +1,35 @@
+//! From writing to reading, with no other writer in between.
+
+use super::acquire::{Driver, Next};
+use super::target::Target;
+use crate::backend::Claim;
+use crate::error::Result;
+use crate::session::{Command, Entry, Held, Patience};
+
+/// Acquires the read side for the owner that writes, without waiting: the store grants it to the writer. `None` if the write hold is gone.
+pub(super) async fn downgrade(writer: &Held) -> Result<Option<Held>> {
+    let target = Target::of(writer.session(), Ok(writer.full_name().clone()));
+    let runtime = &target.session.core().runtime;
+    let mut driver = Driver::new(&target, Claim::Read, Patience::Try, None, Some(writer.owner()), runtime.now())?;
+    // The owner has to know that it reads, or its next write would wait for itself. A read hold that it already has stays what it is.
+    if let Some(owner) = writer.reentrant_owner()
+        && let Some(Entry::Outermost(ticket, _)) = owner.try_enter(target.session.id(), target.name()?, true)?
+    {
+        driver.ticket = Some(ticket);
+    }
+    let mut command = driver.start();
+    loop {
+        command = match command {
+            Command::Ask { sent, limit } => match driver.ask(sent, limit).await? {
+                Next::Held(held) => return Ok(Some(held)),
+                Next::Go(command) => command,
+            },
+            Command::Fail(error) => return Err(error),
+            Command::Sleep { until, .. } => {
+                runtime.sleep_until(until).await;
+                driver.start()
+            }
+            _ => return Ok(None),
+        }
+    }
+}
