@@ -1,7 +1,7 @@
 //! A way to the database: a connection that is made when needed, and made again when it broke.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
@@ -39,8 +39,8 @@ pub(super) struct Shared {
     pub(super) runtime: Runtime,
     pub(super) worker: Worker,
     pub(super) texts: Arc<Texts>,
-    /// Where notifications are sent; empty until the tables were looked at.
-    pub(super) channel: Arc<str>,
+    /// Where notifications are sent; set when the tables were looked at.
+    pub(super) channel: Arc<OnceLock<String>>,
 }
 
 /// One connection at a time.

@@ -110,7 +110,8 @@ impl Wakeups {
         });
         if start {
             let (us, shared) = (Arc::downgrade(self), self.shared());
-            let (config, channel, texts) = (shared.config.clone(), Arc::clone(&shared.channel), Arc::clone(&shared.texts));
+            let channel = shared.channel.get().cloned().unwrap_or_default();
+            let (config, texts) = (shared.config.clone(), Arc::clone(&shared.texts));
             shared.worker.spawn(async move { listen(us, config, channel, texts).await });
         }
         let ready = Box::pin(async move {
@@ -180,7 +181,7 @@ impl Wakeups {
 }
 
 /// Listens until the store is gone; connects again when the connection breaks.
-async fn listen(store: Weak<Wakeups>, config: super::Config, channel: Arc<str>, texts: Arc<Texts>) {
+async fn listen(store: Weak<Wakeups>, config: super::Config, channel: String, texts: Arc<Texts>) {
     let mut pause = PAUSES.0;
     loop {
         let error = match connect(&config, &channel).await {

@@ -15,7 +15,7 @@ mod worker;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
@@ -64,17 +64,14 @@ impl PostgresStore {
     /// [`ErrorKind::Unavailable`] if it cannot be reached, or only reads; [`ErrorKind::Denied`] if it refuses the user, or the user may not
     /// create the tables; [`ErrorKind::Config`] if there is no such database, or its tables are of a newer lockkeeper.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
-        let worker = Worker::start(runtime)?;
-        let texts = Arc::new(Texts::new(&config));
-        let shared = |channel: Arc<str>| {
-            let (config, runtime, worker, texts) = (config.clone(), runtime.clone(), worker.clone(), Arc::clone(&texts));
-            Arc::new(Shared { config, runtime, worker, texts, channel })
-        };
-        let first = PgLink::new(shared(Arc::from("")));
-        let live = first.live().await?;
-        let id: Arc<str> = self_test::prepare(&live, &config).await?.into();
+        let (worker, texts) = (Worker::start(runtime)?, Arc::new(Texts::new(&config)));
+        let channel = Arc::new(OnceLock::new());
+        let shared = Shared { config, runtime: runtime.clone(), worker, texts, channel: Arc::clone(&channel) };
+        let link = PgLink::new(Arc::new(shared));
+        let live = link.live().await?;
+        let id: Arc<str> = self_test::prepare(&live, &link.shared().config).await?.into();
         // A channel of its own: a database may have several stores.
-        let link = PgLink::new(shared(Arc::from(format!("lockkeeper_{}", id.replace('-', "")))));
+        channel.get_or_init(|| format!("lockkeeper_{}", id.replace('-', "")));
         let wakeups = Wakeups::new(link.clone());
         Ok(Arc::new(Self(Arc::new(Inner { steps: Steps::new(link, runtime.clone()), wakeups, id }))))
     }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::RwLock;
@@ -32,7 +32,7 @@ pub(super) struct Live {
     /// Single statements share the connection; a transaction has it alone.
     pub(super) gate: RwLock<()>,
     pub(super) texts: Arc<Texts>,
-    pub(super) channel: Arc<str>,
+    channel: Arc<OnceLock<String>>,
     pub(super) runtime: Runtime,
     pub(super) clock: Clock,
     heard: AtomicU64,
@@ -48,7 +48,7 @@ impl fmt::Debug for Live {
 }
 
 impl Live {
-    pub(super) fn new(client: Client, texts: Arc<Texts>, channel: Arc<str>, runtime: Runtime, clock: Clock) -> Self {
+    pub(super) fn new(client: Client, texts: Arc<Texts>, channel: Arc<OnceLock<String>>, runtime: Runtime, clock: Clock) -> Self {
         let heard = AtomicU64::new(runtime.now().as_nanos());
         let (dead, prepared) = (AtomicBool::new(false), Mutex::new(Some(HashMap::new())));
         Self { client, gate: RwLock::new(()), texts, channel, runtime, clock, heard, dead, prepared }
@@ -60,6 +60,10 @@ impl Live {
 
     pub(super) fn discard(&self) {
         self.dead.store(true, Ordering::Relaxed);
+    }
+
+    fn channel(&self) -> &str {
+        self.channel.get().map(String::as_str).unwrap_or_default()
     }
 
     fn prepared(&self) -> MutexGuard<'_, Option<HashMap<String, Statement>>> {
@@ -167,7 +171,7 @@ impl Live {
         let tell_all: Vec<bool> = puts.iter().map(|put| put.wake.all).collect();
         let tell_head: Vec<bool> = puts.iter().map(|put| put.wake.head.is_some()).collect();
         let needed = if each { 0 } else { i64::try_from(puts.len()).unwrap_or(i64::MAX) };
-        let channel: &str = &self.channel;
+        let channel = self.channel();
         let parts = PartArrays::of(puts);
         let mut parameters: Vec<Parameter<'_>> = vec![
             (&names, Type::BYTEA_ARRAY),
@@ -208,7 +212,7 @@ impl Live {
 
     async fn run_put_one(&self, alone: bool, put: &Put, bounds: Bounds) -> Result<Answer<Outcome>, Failed> {
         let parts = PartArrays::of(std::slice::from_ref(put));
-        let (name, channel): (&[u8], &str) = (put.name.as_str().as_bytes(), &self.channel);
+        let (name, channel) = (put.name.as_str().as_bytes(), self.channel());
         let (version, token, body) = (put.version.unwrap_or(0), put.token.cast_signed(), put.body.as_deref());
         let (payload, tell_head) = (text::payload(&put.name, put.wake), put.wake.head.is_some());
         let mut parameters: Vec<Parameter<'_>> = vec![
