@@ -27,6 +27,8 @@ struct Range {
     least: i64,
     most: i64,
     measured: Instant,
+    /// One offset of the range, which stays for as long as the range allows it.
+    anchor: i64,
 }
 
 /// The server's time now, in µs since 1970: between `earliest` and `latest`.
@@ -36,6 +38,8 @@ pub(crate) struct Window {
     pub(crate) latest: i64,
     /// The least offset, for other points in time.
     least: i64,
+    /// An offset that stays.
+    anchor: i64,
 }
 
 impl Clock {
@@ -54,25 +58,27 @@ impl Clock {
         let mut range = self.range();
         let old = range.widened(heard);
         let (least, most) = (old.least.max(new.least), old.most.min(new.most));
-        *range = if least <= most { Range { least, most, ..new } } else { new };
+        let anchor = if (least..=most).contains(&old.anchor) { old.anchor } else { least };
+        *range = if least <= most { Range { least, most, anchor, ..new } } else { new };
     }
 
     /// The server's time at `now`.
     pub(crate) fn window(&self, now: Instant) -> Window {
-        let Range { least, most, .. } = self.range().widened(now);
+        let Range { least, most, anchor, .. } = self.range().widened(now);
         let at = micros(now);
-        Window { earliest: at + least, latest: at + most + 1, least }
+        Window { earliest: at + least, latest: at + most + 1, least, anchor }
     }
 }
 
 impl Range {
     fn of(time: i64, sent: Instant, heard: Instant) -> Self {
-        Self { least: time - micros(heard) - 1, most: time - micros(sent) + 1, measured: heard }
+        let (least, most) = (time - micros(heard) - 1, time - micros(sent) + 1);
+        Self { least, most, measured: heard, anchor: least + (most - least) / 2 }
     }
 
     fn widened(self, now: Instant) -> Self {
         let drift = i64::try_from(now.since(self.measured).as_micros()).unwrap_or(i64::MAX / 4) / DRIFT;
-        Self { least: self.least - drift, most: self.most + drift, measured: now.max(self.measured) }
+        Self { least: self.least - drift, most: self.most + drift, measured: now.max(self.measured), ..self }
     }
 }
 
@@ -85,6 +91,11 @@ impl Window {
     /// A point of our clock on the server's, never later.
     pub(crate) fn translate(&self, at: Instant) -> Instant {
         if at == Instant::NEVER { at } else { instant(micros(at).saturating_add(self.least)) }
+    }
+
+    /// A point of our clock on the server's, so that points of this client stay in their order, whenever they are translated.
+    pub(crate) fn in_order(&self, at: Instant) -> Instant {
+        instant(micros(at).saturating_add(self.anchor))
     }
 
     /// What a lease is prolonged by, so that it lasts from the latest time.
@@ -130,6 +141,15 @@ mod tests {
         // A slow answer afterwards takes nothing back.
         clock.observe(112 * SECOND, at(104 * SECOND), at(110 * SECOND));
         assert!(clock.window(at(110 * SECOND)).uncertainty() < Duration::from_millis(20));
+    }
+
+    #[test]
+    fn the_order_of_points_survives_better_answers() {
+        let clock = Clock::new(106 * SECOND, at(100 * SECOND), at(102 * SECOND));
+        let since = at(99 * SECOND);
+        let before = clock.window(at(102 * SECOND)).in_order(since);
+        clock.observe(108 * SECOND, at(102 * SECOND + 500_000), at(103 * SECOND));
+        assert_eq!(clock.window(at(103 * SECOND)).in_order(since), before);
     }
 
     #[test]

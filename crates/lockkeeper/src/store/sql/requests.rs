@@ -245,7 +245,7 @@ fn on_server(request: &Acquire, window: &Window) -> Acquire {
     let longer = |time: Duration| time.saturating_add(window.uncertainty());
     Acquire {
         not_after: window.translate(request.not_after),
-        since: window.translate(request.since),
+        since: window.in_order(request.since),
         lease: longer(request.lease),
         place: request.place.map(longer),
         ..request.clone()
