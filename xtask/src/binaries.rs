@@ -13,10 +13,11 @@ use crate::steps::{Run, end, target};
 const WORKERS: usize = 2;
 
 /// About how many seconds the long ones take, for a first run that has no times of its own.
-const LONG: [(&str, u64); 7] = [
+const LONG: [(&str, u64); 8] = [
     ("lockkeeper/redis", 300),
     ("lockkeeper/topology", 290),
     ("lockkeeper/interop", 220),
+    ("lockkeeper/postgres", 200),
     ("lockkeeper/sqlite", 120),
     ("lockkeeper-cli/cli", 100),
     ("lockkeeper/quorum", 90),
