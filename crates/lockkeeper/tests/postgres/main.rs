@@ -30,7 +30,10 @@ mod contract {
     }
 
     impl Harness for OnPostgres {
-        /// A step is a statement of another process, so it takes as long as the machine is busy.
+        /// A step is a transaction of another process, beside those of other cases, so the lengths of time that a case chooses for itself
+        /// (leases, pauses, and how late it looks) are four times as long, all in the same proportion. What the contract promises in real
+        /// time is not longer: `soon()`, within which a push must wake a waiter, is half a second as on [`Time::Real`], and so are the
+        /// second between polls and the times to reply.
         fn time(&self) -> Time {
             Time::Crowded
         }

@@ -6,6 +6,7 @@
 //!
 //! A database implements [`Link`] and [`Statements`]; it knows nothing of locks.
 
+mod batch;
 pub(crate) mod cache;
 pub(crate) mod clock;
 mod requests;
@@ -21,6 +22,7 @@ use crate::model::Wake;
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime};
 use crate::store::kit::rows::PartRow;
+use batch::Batch;
 use cache::{Cache, Turns};
 use clock::{Clock, Window};
 use rows::{NameRows, PartKey};
@@ -68,7 +70,7 @@ pub(crate) struct Answer<T> {
 }
 
 /// Why a statement failed.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Failed {
     /// Another transaction was in the way, or the time was over. Nothing was done.
     Blocked(Error),
@@ -85,7 +87,7 @@ impl Failed {
 }
 
 /// A way to a database: makes a connection when there is none.
-pub(crate) trait Link: fmt::Debug + Send + Sync + Sized + 'static {
+pub(crate) trait Link: Clone + fmt::Debug + Send + Sync + 'static {
     type Live: Statements;
 
     /// A connection, with its clock measured.
@@ -128,16 +130,18 @@ pub(crate) struct Steps<L> {
     pub(crate) runtime: Runtime,
     cache: Arc<Cache>,
     turns: Turns,
+    batch: Arc<Batch>,
 }
 
 impl<L: Link> Steps<L> {
     pub(crate) fn new(link: L, runtime: Runtime) -> Self {
-        Self { link, runtime, cache: Arc::default(), turns: Turns::default() }
+        Self { link, runtime, cache: Arc::default(), turns: Turns::default(), batch: Arc::default() }
     }
 
     /// The same over another connection. Both remember rows together.
     pub(crate) fn over(&self, link: L) -> Self {
-        Self { link, runtime: self.runtime.clone(), cache: Arc::clone(&self.cache), turns: Turns::default() }
+        let (runtime, cache) = (self.runtime.clone(), Arc::clone(&self.cache));
+        Self { link, runtime, cache, turns: Turns::default(), batch: Arc::default() }
     }
 
     /// A version that no row has had.

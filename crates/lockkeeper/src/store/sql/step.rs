@@ -95,6 +95,8 @@ impl<L: Link> Steps<L> {
             let sent = self.runtime.now();
             let answered = if put.version.is_none() {
                 live.insert(&put, bounds).await
+            } else if plan.not_after == Instant::NEVER && !put.grants {
+                self.batch.put(&self.link, put.clone(), bounds).await
             } else {
                 live.put_all(std::slice::from_ref(&put), bounds).await.map(|answer| super::Answer {
                     clock: answer.clock,
