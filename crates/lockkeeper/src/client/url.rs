@@ -128,6 +128,15 @@ fn shown(url: &str) -> String {
 }
 
 impl Target {
+    /// What somebody who may create tables has to run, where the store has tables.
+    pub(super) fn setup_sql(&self) -> Option<String> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => Some(PostgresStore::setup(config)),
+            _ => None,
+        }
+    }
+
     /// Whether it is a store inside this process, which needs no runtime to connect to.
     pub(super) fn is_private(&self) -> bool {
         matches!(self, Self::Memory(_))

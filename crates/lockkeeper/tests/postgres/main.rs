@@ -4,9 +4,11 @@
 mod bench;
 mod connections;
 mod cost;
+mod fence;
 #[path = "../redis/model/history.rs"]
 mod history;
 mod model;
+mod rights;
 mod traps;
 
 mod contract {

@@ -5,8 +5,10 @@
 
 mod config;
 mod error;
+mod fence;
 mod link;
 mod listen;
+mod rights;
 mod schema;
 mod self_test;
 mod statements;
@@ -74,6 +76,12 @@ impl PostgresStore {
         channel.get_or_init(|| format!("lockkeeper_{}", id.replace('-', "")));
         let wakeups = Wakeups::new(link.clone());
         Ok(Arc::new(Self(Arc::new(Inner { steps: Steps::new(link, runtime.clone()), wakeups, id }))))
+    }
+
+    /// The SQL that creates what the store needs, for somebody who may run it.
+    #[must_use]
+    pub fn setup(config: &Config) -> String {
+        rights::setup(config)
     }
 
     /// All that [`connect`](Self::connect) looks at, and what may surprise.

@@ -49,8 +49,9 @@ const STORE: &str = "CREATE TABLE IF NOT EXISTS {store} (
 #[derive(Debug)]
 pub(super) struct Texts {
     tables: [(&'static str, String); 4],
-    pub(super) create_schema: Option<String>,
+    create_schema: Option<String>,
     pub(super) facts: String,
+    pub(super) rights: String,
     pub(super) insert: String,
     puts: [String; 8],
     put_ones: [String; 4],
@@ -84,10 +85,12 @@ impl Texts {
         Self {
             create_schema: config.schema.as_deref().map(|schema| format!("CREATE SCHEMA IF NOT EXISTS {}", quoted(schema))),
             facts: fill("SELECT layout, id FROM {store}"),
+            rights: super::rights::query(|name| config.table(name)),
             insert: fill(&insert()),
             puts: std::array::from_fn(|bits| fill(&put(kind(bits)))),
             put_ones: std::array::from_fn(|bits| fill(&put_one(kind(bits << 1)))),
-            lock: fill("SELECT version FROM {head} WHERE name = $1 FOR UPDATE"),
+            // As a step that does not grant: it passes a fenced transaction. A put that grants locks the row again, `FOR UPDATE`.
+            lock: fill("SELECT version FROM {head} WHERE name = $1 FOR NO KEY UPDATE"),
             read: fill(&format!(
                 "SELECT h.version, coalesce(h.token, {FLOOR}), h.body, {}, {CLOCK}
                  FROM unnest($1::bytea[]) WITH ORDINALITY AS n(name, place) LEFT JOIN {{head}} h ON h.name = n.name ORDER BY n.place",
@@ -133,19 +136,16 @@ impl Texts {
         }
     }
 
-    /// What creates the tables; also what an administrator is told to run.
-    pub(super) fn create_tables(&self) -> String {
-        [HEAD, PART, CLIENT, STORE].map(|text| filled(text, &self.tables)).join(";\n")
-    }
-
-    pub(super) fn first_row(&self, id: &str) -> String {
-        // The id is a UUID of ours.
-        filled(
-            &format!(
-                "INSERT INTO {{store}} (one, layout, id, floor) VALUES (1, {LAYOUT}, '{id}', 0) ON CONFLICT (one) DO NOTHING"
-            ),
-            &self.tables,
-        )
+    /// What creates everything; also what an administrator is told to run.
+    pub(super) fn create_all(&self) -> String {
+        // The id is random: it tells stores apart. `gen_random_uuid` is not in PostgreSQL 12.
+        let first = format!(
+            "INSERT INTO {{store}} (one, layout, id, floor)
+    VALUES (1, {LAYOUT}, md5(random()::text || clock_timestamp()::text || pg_backend_pid()::text)::uuid::text, 0)
+    ON CONFLICT (one) DO NOTHING"
+        );
+        let tables = [HEAD, PART, CLIENT, STORE, &first].map(|text| filled(text, &self.tables));
+        self.create_schema.iter().cloned().chain(tables).collect::<Vec<_>>().join(";\n")
     }
 
     pub(super) fn put(&self, kind: PutKind) -> &str {

@@ -2,7 +2,7 @@
 
 use super::schema::LAYOUT;
 use super::statements::{Live, get};
-use super::{Config, Inner, error};
+use super::{Config, Inner, error, rights};
 use crate::backend::Finding;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::sql::Failed;
@@ -10,6 +10,7 @@ use crate::store::sql::Failed;
 /// Creates the tables where there are none; gives the id of the store.
 pub(super) async fn prepare(live: &Live, config: &Config) -> Result<String> {
     if let Some(id) = facts(live, config).await? {
+        rights::check(live, config).await?;
         return Ok(id);
     }
     create(live, config).await?;
@@ -22,7 +23,7 @@ async fn facts(live: &Live, config: &Config) -> Result<Option<String>> {
     let rows = match live.client.query_typed(&live.texts.facts, &[]).await {
         Ok(rows) => rows,
         Err(cause) if error::is_missing_table(&cause) => return Ok(None),
-        Err(cause) if is_denied(&cause) => return Err(denied(live, config).with_source(cause)),
+        Err(cause) if is_denied(&cause) => return Err(denied(config).with_source(cause)),
         Err(cause) => return Err(error::of_request(cause).into_error()),
     };
     let Some(row) = rows.first() else { return Ok(None) };
@@ -38,14 +39,11 @@ async fn facts(live: &Live, config: &Config) -> Result<Option<String>> {
 }
 
 async fn create(live: &Live, config: &Config) -> Result<()> {
-    let (texts, id) = (&live.texts, live.runtime.client_id().to_string());
-    let (tables, first) = (texts.create_tables(), texts.first_row(&id));
-    let schema = texts.create_schema.as_ref().map(|create| format!("{create};\n")).unwrap_or_default();
     // One transaction, and one client at a time: CREATE … IF NOT EXISTS fails when two clients come at once.
-    let all = format!("SELECT pg_advisory_xact_lock(7811312071);\n{schema}{tables};\n{first}");
+    let all = format!("SELECT pg_advisory_xact_lock(7811312071);\n{}", live.texts.create_all());
     match live.client.batch_execute(&all).await {
         Ok(()) => Ok(()),
-        Err(cause) if is_denied(&cause) => Err(denied(live, config).with_source(cause)),
+        Err(cause) if is_denied(&cause) => Err(denied(config).with_source(cause)),
         Err(cause) => Err(error::of_request(cause).into_error()),
     }
 }
@@ -55,12 +53,11 @@ fn is_denied(cause: &tokio_postgres::Error) -> bool {
 }
 
 /// What to run where this user lacks rights.
-fn denied(live: &Live, config: &Config) -> Error {
-    let (tables, first) = (live.texts.create_tables(), live.texts.first_row(&live.runtime.client_id().to_string()));
-    let schema = live.texts.create_schema.as_ref().map(|create| format!("{create};\n")).unwrap_or_default();
+fn denied(config: &Config) -> Error {
     let message = format!(
-        "this user may neither use nor create the tables of lockkeeper in {config}; have somebody who may run what follows, and grant \
-         SELECT, INSERT, UPDATE and DELETE on the tables and USAGE on their schema:\n{schema}{tables};\n{first};"
+        "this user may neither use nor create the tables of lockkeeper in {config}; have somebody who may run what follows \
+         (lockkeeper init --print prints it):\n{}",
+        rights::setup(config)
     );
     Error::new(ErrorKind::Denied, message)
 }
@@ -82,6 +79,7 @@ impl Inner {
         let (version, commit, fsync, standbys, isolation) = (text(0)?, text(1)?, text(2)?, text(3)?, text(4)?);
         let oldest: i64 = get(row, 5).map_err(Failed::into_error)?;
         let mut found = vec![Finding::fine("version", format!("PostgreSQL {version}, the primary"))];
+        found.push(Finding::fine("rights", rights::in_words(&self.steps.link.shared().config)));
         found.push(if commit == "off" || fsync == "off" {
             Finding::doubtful(
                 "durability",

@@ -29,6 +29,8 @@ struct Range {
     measured: Instant,
     /// One offset of the range, which stays for as long as the range allows it.
     anchor: i64,
+    /// The widest range that a window was made of: leases that were granted then last longer by it.
+    widest: i64,
 }
 
 /// The server's time now, in µs since 1970: between `earliest` and `latest`.
@@ -40,6 +42,7 @@ pub(crate) struct Window {
     least: i64,
     /// An offset that stays.
     anchor: i64,
+    widest: i64,
 }
 
 impl Clock {
@@ -59,21 +62,24 @@ impl Clock {
         let old = range.widened(heard);
         let (least, most) = (old.least.max(new.least), old.most.min(new.most));
         let anchor = if (least..=most).contains(&old.anchor) { old.anchor } else { least };
+        let new = Range { widest: old.widest, ..new };
         *range = if least <= most { Range { least, most, anchor, ..new } } else { new };
     }
 
     /// The server's time at `now`.
     pub(crate) fn window(&self, now: Instant) -> Window {
-        let Range { least, most, anchor, .. } = self.range().widened(now);
+        let mut range = self.range();
+        let Range { least, most, anchor, .. } = range.widened(now);
+        range.widest = range.widest.max(most - least + 1);
         let at = micros(now);
-        Window { earliest: at + least, latest: at + most + 1, least, anchor }
+        Window { earliest: at + least, latest: at + most + 1, least, anchor, widest: range.widest }
     }
 }
 
 impl Range {
     fn of(time: i64, sent: Instant, heard: Instant) -> Self {
         let (least, most) = (time - micros(heard) - 1, time - micros(sent) + 1);
-        Self { least, most, measured: heard, anchor: least + (most - least) / 2 }
+        Self { least, most, measured: heard, anchor: least + (most - least) / 2, widest: 0 }
     }
 
     fn widened(self, now: Instant) -> Self {
@@ -101,6 +107,12 @@ impl Window {
     /// What a lease is prolonged by, so that it lasts from the latest time.
     pub(crate) fn uncertainty(&self) -> Duration {
         Duration::from_micros(u64::try_from(self.latest - self.earliest).unwrap_or(0))
+    }
+
+    /// How long it is at least until what the rows show to last for `left` has ended. Rows keep a lease from the latest time that the
+    /// server may have had, and `left` counts from the earliest time that it may have now.
+    pub(crate) fn at_least(&self, left: Duration) -> Duration {
+        left.saturating_sub(self.uncertainty()).saturating_sub(Duration::from_micros(u64::try_from(self.widest).unwrap_or(0)))
     }
 
     /// The latest time, in µs, at which the server may carry out a step that was computed in this window and is not wanted after
@@ -150,6 +162,18 @@ mod tests {
         let before = clock.window(at(102 * SECOND)).in_order(since);
         clock.observe(108 * SECOND, at(102 * SECOND + 500_000), at(103 * SECOND));
         assert_eq!(clock.window(at(103 * SECOND)).in_order(since), before);
+    }
+
+    #[test]
+    fn what_is_left_of_a_lease_is_never_more_than_the_lease() {
+        // A lease of 2 s is granted while the clock is known to half a second only; then it is known better.
+        let clock = Clock::new(106 * SECOND, at(100 * SECOND), at(100 * SECOND + 500_000));
+        let then = clock.window(at(100 * SECOND + 500_000));
+        let expires = then.now().plus(Duration::from_secs(2) + then.uncertainty());
+        clock.observe(106 * SECOND + 500_010, at(100 * SECOND + 500_005), at(100 * SECOND + 500_020));
+        let now = clock.window(at(100 * SECOND + 500_020));
+        assert!(now.at_least(expires.since(now.now())) <= Duration::from_secs(2), "{then:?} {now:?}");
+        assert!(expires.since(now.now()) > Duration::from_secs(2), "the control");
     }
 
     #[test]

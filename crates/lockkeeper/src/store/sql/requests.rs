@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::clock::Window;
 use super::rows::{NameRows, Work};
-use super::step::{self, Plan};
+use super::step::{self, ATTEMPTS, Plan};
 use super::{Failed, Link, Outcome, Put, Statements as _, Steps};
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Count, CountOutcome, Grant, Holder, Release, Released, Renew, Renewed, Snapshot,
+    Acquire, Attempt, AttemptAll, Busy, Count, CountOutcome, Grant, Holder, Release, Released, Renew, Renewed, Snapshot,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -18,28 +18,54 @@ use crate::store::kit::engine::RecordEngine;
 /// How often a request for several names is computed again because others changed one of them.
 const ROUNDS: u32 = 60;
 
+/// How often a request for several names waits in vain for a row lock before it answers that they are busy.
+const BLOCKED_ROUNDS: u32 = 2;
+
+/// When an acquire that waited in vain for a row lock is to be repeated. Each attempt holds up other requests of the client for up to 100 ms.
+const BLOCKED_RETRY: Duration = Duration::from_millis(300);
+
 /// How often renewals are sent again because others changed or locked their rows.
 const RENEWAL_ROUNDS: u32 = 8;
 
 impl<L: Link> Steps<L> {
     pub(crate) async fn acquire(&self, request: Acquire) -> Result<Attempt> {
         let (name, lease) = (request.name.clone(), request.lease);
-        let plan = Plan { not_after: request.not_after, verify: false };
-        let (attempt, _) = self.step(&name, plan, move |engine, window| engine.acquire(&on_server(&request, window))).await?;
-        Ok(as_asked(attempt, lease))
+        let plan = Plan { not_after: request.not_after, verify: false, attempts: 1 };
+        let placed = request.place.is_some();
+        match self
+            .try_step(&name, plan, move |engine, window| {
+                engine.acquire(&on_server(&request, window)).map(|answer| here(answer, window))
+            })
+            .await
+        {
+            Ok((attempt, _)) => Ok(as_asked(attempt, lease)),
+            Err(Failed::Blocked(_)) => Ok(Attempt::Busy(busy(placed))),
+            Err(Failed::Error(error)) => Err(error),
+        }
     }
 
     pub(crate) async fn release(&self, request: Release) -> Result<Released> {
         let name = request.name.clone();
         let then = request.then.as_ref().map(|then| (then.lease, then.not_after));
         // A successor that came too late is answered as such; the release itself is never late.
-        let plan = Plan { not_after: Instant::NEVER, verify: true };
-        let plan = then.map_or(plan, |(_, not_after)| Plan { not_after, ..plan });
-        let released = self.step(&name, plan, move |engine, window| {
+        let plan = Plan { not_after: Instant::NEVER, verify: true, attempts: ATTEMPTS };
+        let plan = then.map_or(plan, |(_, not_after)| Plan { not_after, attempts: 1, ..plan });
+        let alone = request.then.as_ref().map(|then| (Release { then: None, ..request.clone() }, then.place.is_some()));
+        let released = self.try_step(&name, plan, move |engine, window| {
             let then = request.then.as_ref().map(|then| Box::new(on_server(then, window)));
-            engine.release(&Release { then, ..request.clone() })
+            let released = engine.release(&Release { then, ..request.clone() })?;
+            Ok(Released { next: released.next.map(|next| here(next, window)), ..released })
         });
-        let (released, woke) = released.await?;
+        let (released, woke) = match (released.await, alone) {
+            (Ok(released), _) => released,
+            // A fenced transaction holds up the successor, which asks again. It does not hold up the release.
+            (Err(Failed::Blocked(_)), Some((request, placed))) => {
+                let plan = Plan { not_after: Instant::NEVER, verify: true, attempts: ATTEMPTS };
+                let (released, woke) = self.step(&name, plan, move |engine, _| engine.release(&request)).await?;
+                (Released { next: Some(Attempt::Busy(busy(placed))), ..released }, woke)
+            }
+            (Err(failed), _) => return Err(failed.into_error()),
+        };
         let next = released.next.map(|next| then.map_or(next, |(lease, _)| as_asked(next, lease)));
         Ok(Released { next, woke: Some(woke), ..released })
     }
@@ -47,7 +73,7 @@ impl<L: Link> Steps<L> {
     pub(crate) async fn count(&self, request: Count) -> Result<CountOutcome> {
         let name = request.name.clone();
         let not_after = if request.op.is_read() { Instant::NEVER } else { request.not_after };
-        let plan = Plan { not_after, verify: false };
+        let plan = Plan { not_after, verify: false, attempts: ATTEMPTS };
         let counted = self.step(&name, plan, move |engine, window| {
             let not_after = window.translate(request.not_after);
             let remember = request.remember.saturating_add(window.uncertainty());
@@ -57,7 +83,7 @@ impl<L: Link> Steps<L> {
     }
 
     pub(crate) async fn force_release(&self, name: Name) -> Result<Vec<Holder>> {
-        let plan = Plan { not_after: Instant::NEVER, verify: false };
+        let plan = Plan { not_after: Instant::NEVER, verify: false, attempts: ATTEMPTS };
         let of = name.clone();
         Ok(self.step(&name, plan, move |engine, _| engine.force_release(&of)).await?.0)
     }
@@ -89,13 +115,17 @@ impl<L: Link> Steps<L> {
     pub(crate) async fn acquire_all(&self, requests: Vec<Acquire>) -> Result<AttemptAll> {
         let leases: Vec<Duration> = requests.iter().map(|request| request.lease).collect();
         let not_after = requests.iter().map(|request| request.not_after).min().unwrap_or(Instant::NEVER);
-        let plan = Plan { not_after, verify: false };
+        let plan = Plan { not_after, verify: false, attempts: ATTEMPTS };
         let names: Vec<Name> = requests.iter().map(|request| request.name.clone()).collect::<BTreeSet<_>>().into_iter().collect();
         let mut known: BTreeMap<Name, NameRows> = BTreeMap::new();
         let run = move |engine: &mut RecordEngine<'_, Work>, window: &Window| {
             let requests: Vec<Acquire> = requests.iter().map(|request| on_server(request, window)).collect();
-            engine.acquire_all(&requests)
+            Ok(match engine.acquire_all(&requests)? {
+                AttemptAll::Busy { index, busy } => AttemptAll::Busy { index, busy: waits_here(busy, window) },
+                other => other,
+            })
         };
+        let mut blocked = 0;
         for round in 0..ROUNDS {
             if round > 1 {
                 self.pause().await;
@@ -122,6 +152,10 @@ impl<L: Link> Steps<L> {
             let (puts, after): (Vec<Put>, Vec<NameRows>) = computed.writes.into_iter().unzip();
             let sent = self.runtime.now();
             let Some(answer) = unless_blocked(live.put_all(&puts, plan.bounds(&window)).await)? else {
+                blocked += 1;
+                if blocked == BLOCKED_ROUNDS {
+                    return Ok(AttemptAll::Busy { index: 0, busy: busy(false) });
+                }
                 known.clear();
                 continue;
             };
@@ -198,7 +232,7 @@ impl<L: Link> Steps<L> {
             };
             let mut settled: BTreeSet<Name> = BTreeSet::new();
             if !puts.is_empty() {
-                let plan = Plan { not_after: Instant::NEVER, verify: false };
+                let plan = Plan { not_after: Instant::NEVER, verify: false, attempts: ATTEMPTS };
                 let sent = self.runtime.now();
                 if let Some(answer) = unless_blocked(live.put_each(&puts, plan.bounds(&window)).await)? {
                     live.clock().observe(answer.clock, sent, self.runtime.now());
@@ -232,6 +266,11 @@ impl<L: Link> Steps<L> {
     }
 }
 
+/// Somebody's transaction has the row locked: a fence that protects the work of the last holder, usually.
+fn busy(placed: bool) -> Busy {
+    Busy { retry_in: Some(BLOCKED_RETRY), ahead: None, placed }
+}
+
 fn unless_blocked<T>(answered: std::result::Result<T, Failed>) -> Result<Option<T>> {
     match answered {
         Ok(answer) => Ok(Some(answer)),
@@ -250,6 +289,18 @@ fn on_server(request: &Acquire, window: &Window) -> Acquire {
         place: request.place.map(longer),
         ..request.clone()
     }
+}
+
+/// An answer with the time to ask again on our clock: never later than a lease ends.
+fn here(attempt: Attempt, window: &Window) -> Attempt {
+    match attempt {
+        Attempt::Busy(busy) => Attempt::Busy(waits_here(busy, window)),
+        other => other,
+    }
+}
+
+fn waits_here(busy: Busy, window: &Window) -> Busy {
+    Busy { retry_in: busy.retry_in.map(|left| window.at_least(left)), ..busy }
 }
 
 /// A grant is good for the lease that was asked for.

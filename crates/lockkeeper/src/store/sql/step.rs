@@ -14,7 +14,7 @@ use crate::store::kit::engine::RecordEngine;
 const GUESSES: u32 = 2;
 
 /// After so many attempts that others stood in the way of, the request fails.
-const ATTEMPTS: u32 = 40;
+pub(super) const ATTEMPTS: u32 = 40;
 
 /// How a step is to be carried out.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(super) struct Plan {
     /// The answer is final only if the row was locked for it, also if nothing changes: a request of the same owner may be about to commit,
     /// and a plain read does not see it.
     pub(super) verify: bool,
+    /// After so many attempts that waited in vain for a row lock, give up.
+    pub(super) attempts: u32,
 }
 
 /// What a step computed.
@@ -44,6 +46,16 @@ impl<L: Link> Steps<L> {
         plan: Plan,
         run: impl Fn(&mut RecordEngine<'_, Work>, &Window) -> Result<T> + Send + Sync + 'static,
     ) -> Result<(T, u32)> {
+        self.try_step(name, plan, run).await.map_err(Failed::into_error)
+    }
+
+    /// As [`Steps::step`]; tells whether the row was locked by others.
+    pub(super) async fn try_step<T: Send + 'static>(
+        &self,
+        name: &Name,
+        plan: Plan,
+        run: impl Fn(&mut RecordEngine<'_, Work>, &Window) -> Result<T> + Send + Sync + 'static,
+    ) -> std::result::Result<(T, u32), Failed> {
         let run: Arc<Run<T>> = Arc::new(run);
         let turn = self.turns.of(name);
         let _turn = turn.lock().await;
@@ -51,17 +63,22 @@ impl<L: Link> Steps<L> {
         // Whether `known` came with an answer to this request.
         let mut current = false;
         let mut wrong_guesses = 0;
-        let mut last = None;
+        let mut blocked = None;
+        let mut times_blocked = 0;
         for _ in 0..ATTEMPTS {
-            let live = self.link.live().await?;
+            if times_blocked >= plan.attempts {
+                break;
+            }
+            let live = self.link.live().await.map_err(Failed::Error)?;
             if wrong_guesses >= GUESSES {
                 match self.locked(live, name, plan, Arc::clone(&run)).await {
-                    Ok(done) => return done,
+                    Ok(done) => return done.map_err(Failed::Error),
                     Err(Failed::Blocked(error)) => {
-                        last = Some(error);
+                        blocked = Some(error);
+                        times_blocked += 1;
                         continue;
                     }
-                    Err(Failed::Error(error)) => return Err(error),
+                    Err(failed) => return Err(failed),
                 }
             }
             let window = live.clock().window(self.runtime.now());
@@ -70,27 +87,30 @@ impl<L: Link> Steps<L> {
             let mut computed = compute(&*run, Work::of(name, rows), &window, || self.version());
             if !computed.changed && !plan.verify {
                 if current {
-                    return computed.answer.map(|answer| (answer, 0));
+                    return computed.answer.map(|answer| (answer, 0)).map_err(Failed::Error);
                 }
                 let sent = self.runtime.now();
                 let read = match live.read(std::slice::from_ref(name)).await {
                     Ok(read) => read,
                     Err(Failed::Blocked(error)) => {
-                        last = Some(error);
+                        blocked = Some(error);
+                        times_blocked += 1;
                         continue;
                     }
-                    Err(Failed::Error(error)) => return Err(error),
+                    Err(failed) => return Err(failed),
                 };
                 live.clock().observe(read.clock, sent, self.runtime.now());
                 let found = read.told.into_iter().next().unwrap_or_default();
                 self.cache.keep(name, found.clone());
                 if known.is_some() && found.version == version {
-                    return computed.answer.map(|answer| (answer, 0));
+                    return computed.answer.map(|answer| (answer, 0)).map_err(Failed::Error);
                 }
                 (known, current) = (Some(found), true);
                 continue;
             }
-            let Some((put, after)) = computed.writes.pop() else { return computed.answer.map(|answer| (answer, 0)) };
+            let Some((put, after)) = computed.writes.pop() else {
+                return computed.answer.map(|answer| (answer, 0)).map_err(Failed::Error);
+            };
             let bounds = plan.bounds(&window);
             let sent = self.runtime.now();
             let answered = if put.version.is_none() {
@@ -109,7 +129,7 @@ impl<L: Link> Steps<L> {
                     match answer.told {
                         Outcome::Done { token, woke } => {
                             self.cache.keep(name, written(after, &put, token));
-                            return computed.answer.map(|answer| (answer, woke));
+                            return computed.answer.map(|answer| (answer, woke)).map_err(Failed::Error);
                         }
                         Outcome::Refused(rows) => {
                             // The first guess of a client that knows nothing is no sign of contention.
@@ -124,15 +144,16 @@ impl<L: Link> Steps<L> {
                     self.cache.forget(name);
                     match failed {
                         Failed::Blocked(error) => {
-                            last = Some(error);
+                            blocked = Some(error);
+                            times_blocked += 1;
                             wrong_guesses += 1;
                         }
-                        Failed::Error(error) => return Err(error),
+                        failed @ Failed::Error(_) => return Err(failed),
                     }
                 }
             }
         }
-        Err(last.unwrap_or_else(|| contended(name)))
+        Err(Failed::Blocked(blocked.unwrap_or_else(|| contended(name))))
     }
 
     /// One step in a transaction that locks the row first.
