@@ -31,5 +31,5 @@ fn the_sql_is_printed_without_a_connection_and_without_the_password() {
 #[test]
 fn a_store_that_is_not_built_in_names_its_feature() {
     let refused = end(&mut lockkeeper(["list", "-S", "postgres://me@127.0.0.1/db"]));
-    assert!(refused.code == Some(64) && refused.stderr.contains("feature postgres"), "{}", refused.stderr);
+    assert!(refused.code == Some(64) && refused.stderr.contains("feature `postgres`"), "{}", refused.stderr);
 }
