@@ -31,6 +31,7 @@ const STEPS: [Step; 11] = [
             Run::cargo(&[&check[..], &["--features", "redis"]].concat()),
             Run::cargo(&[&check[..], &["--features", "redis-tls"]].concat()),
             Run::cargo(&[&check[..], &["--features", "sqlite"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "postgres"]].concat()),
             Run::cargo(&[&check[..], &["--features", "config"]].concat()),
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
@@ -44,7 +45,8 @@ const STEPS: [Step; 11] = [
 ];
 
 /// What the library must not depend on without features, and with all of them.
-const NOT_WITHOUT_FEATURES: &[&str] = &["redis", "clap", "axum", "hyper", "rusqlite", "mysql_async", "zookeeper-client", "url"];
+const NOT_WITHOUT_FEATURES: &[&str] =
+    &["redis", "clap", "axum", "hyper", "rusqlite", "tokio-postgres", "mysql_async", "zookeeper-client", "url"];
 const NEVER: &[&str] = &["clap", "axum", "hyper"];
 
 /// What all tests may take, building them included.

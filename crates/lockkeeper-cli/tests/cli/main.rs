@@ -7,6 +7,7 @@ mod death;
 mod group;
 mod helps;
 mod hostile;
+mod init;
 mod kills;
 mod numbers;
 mod output;
