@@ -8,7 +8,7 @@ use super::url::Target;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::{Gate, MemoryGate};
 use crate::runtime::Runtime;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-single")]
 use crate::store::redis::RedisGate;
 
 impl Client {
@@ -52,7 +52,7 @@ fn open(target: &Target, runtime: &Runtime) -> Result<Arc<dyn Gate>> {
     match target {
         Target::Memory(None) => Ok(Arc::new(MemoryGate::default())),
         Target::Memory(Some(name)) => Ok(shared(name)),
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "redis-single")]
         Target::Redis(config) => Ok(Arc::new(RedisGate::new((**config).clone(), runtime))),
         #[allow(unreachable_patterns, reason = "which stores there are depends on the features")]
         other => {

@@ -6,7 +6,7 @@
 )]
 pub(crate) mod kit;
 pub mod memory;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-single")]
 pub mod redis;
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 pub mod sqlite;
