@@ -7,6 +7,7 @@ pub(crate) mod hold;
 pub(crate) mod latch;
 pub(crate) mod list;
 pub(crate) mod man;
+pub(crate) mod names;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod semaphore;
