@@ -6,11 +6,12 @@ use crate::width;
 /// Between two columns.
 const GAP: &str = "  ";
 
-/// A column that may be shortened, to `least` columns of the terminal.
+/// A column that may be shortened, to `least` columns of the terminal; to `at_last` when there is nothing more to leave out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Yielding {
     pub(crate) column: usize,
     pub(crate) least: usize,
+    pub(crate) at_last: usize,
 }
 
 /// What happens to a table that does not fit.
@@ -38,12 +39,14 @@ pub(crate) fn fitted<const N: usize>(rows: &[[String; N]], narrowing: Narrowing,
         let mut widths = whole;
         let all = shown.iter().map(|column| whole[*column]).sum::<usize>() + GAP.len() * shown.len().saturating_sub(1);
         let mut too_much = room.map_or(0, |room| all.saturating_sub(room));
-        for Yielding { column, least } in narrowing.yielding.iter().filter(|yielding| !is_left_out(&yielding.column)) {
+        let nothing_is_left = left_out == narrowing.dropped.len();
+        for Yielding { column, least, at_last } in narrowing.yielding.iter().filter(|yielding| !is_left_out(&yielding.column)) {
+            let least = if nothing_is_left { at_last } else { least };
             let less = too_much.min(widths[*column].saturating_sub(*least));
             widths[*column] -= less;
             too_much -= less;
         }
-        if too_much == 0 || left_out == narrowing.dropped.len() {
+        if too_much == 0 || nothing_is_left {
             break (shown, widths);
         }
         left_out += 1;
@@ -88,7 +91,8 @@ mod tests {
     #[test]
     fn columns_yield_in_their_order_and_only_as_far_as_needed() {
         let rows = rows([["NAME", "OWNER", "HOST AND PID"], ["job", "5c1e6bd0:12", "build-17.example 4711"]]);
-        const ORDER: &[Yielding] = &[Yielding { column: 1, least: 5 }, Yielding { column: 2, least: 10 }];
+        const ORDER: &[Yielding] =
+            &[Yielding { column: 1, least: 5, at_last: 5 }, Yielding { column: 2, least: 10, at_last: 10 }];
         let order = Narrowing { yielding: ORDER, dropped: &[] };
         for (room, expected) in [
             (None, "job   5c1e6bd0:12  build-17.example 4711"),
@@ -114,7 +118,7 @@ mod tests {
 
     #[test]
     fn columns_are_left_out_when_shortening_is_not_enough() {
-        const YIELDING: &[Yielding] = &[Yielding { column: 1, least: 5 }];
+        const YIELDING: &[Yielding] = &[Yielding { column: 1, least: 5, at_last: 5 }];
         let rows = rows([["NAME", "OWNER", "LEASE LEFT"], ["job", "5c1e6bd0:12", "29s"]]);
         let narrowing = Narrowing { yielding: YIELDING, dropped: &[1, 2] };
         for (room, expected) in [(30, "job   5c1e6bd0:12  29s"), (23, "job   5…:12  29s"), (22, "job   29s"), (15, "job")] {

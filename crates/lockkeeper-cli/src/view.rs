@@ -167,11 +167,11 @@ const HEAD: [&str; 8] = ["NAME", "KIND", "OWNER", "HOST AND PID", "PROGRAM", "HE
 const NARROWING: Narrowing = Narrowing { yielding: &YIELDING, dropped: &[2, 6, 4] };
 
 const YIELDING: [Yielding; 5] = [
-    Yielding { column: 2, least: 5 },
-    Yielding { column: 4, least: 1 },
-    Yielding { column: 3, least: 10 },
-    Yielding { column: 1, least: 17 },
-    Yielding { column: 0, least: 8 },
+    Yielding { column: 2, least: 5, at_last: 5 },
+    Yielding { column: 4, least: 7, at_last: 4 },
+    Yielding { column: 1, least: 17, at_last: 9 },
+    Yielding { column: 3, least: 16, at_last: 10 },
+    Yielding { column: 0, least: 14, at_last: 8 },
 ];
 
 /// The table of locks, one row per holder, no wider than `room` if possible.

@@ -48,8 +48,11 @@ pub(crate) async fn show(arguments: Arguments, kind: Option<Kind>) -> Result<u8,
 /// On a narrow terminal the owner is shortened first, and left out first; then program and lease.
 const HOLDERS: Narrowing = Narrowing { yielding: &YIELDING, dropped: &[2, 4, 6] };
 const QUEUE: Narrowing = Narrowing { yielding: &YIELDING, dropped: &[2, 5, 4] };
-const YIELDING: [Yielding; 3] =
-    [Yielding { column: 2, least: 5 }, Yielding { column: 4, least: 4 }, Yielding { column: 3, least: 10 }];
+const YIELDING: [Yielding; 3] = [
+    Yielding { column: 2, least: 5, at_last: 5 },
+    Yielding { column: 4, least: 7, at_last: 4 },
+    Yielding { column: 3, least: 16, at_last: 10 },
+];
 
 const INDENT: &str = "  ";
 
