@@ -31,6 +31,7 @@ const STEPS: [Step; 9] = [
             Run::cargo(&[&check[..], &["--features", "redis-sentinel"]].concat()),
             Run::cargo(&[&check[..], &["--features", "redis-cluster,redis-tls"]].concat()),
             Run::cargo(&[&check[..], &["--features", "sqlite"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "postgres"]].concat()),
             Run::cargo(&[&check[..], &["--features", "config"]].concat()),
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
@@ -42,7 +43,8 @@ const STEPS: [Step; 9] = [
 ];
 
 /// What the library must not depend on without features, and with all of them.
-const NOT_WITHOUT_FEATURES: &[&str] = &["redis", "clap", "axum", "hyper", "rusqlite", "mysql_async", "zookeeper-client", "url"];
+const NOT_WITHOUT_FEATURES: &[&str] =
+    &["redis", "clap", "axum", "hyper", "rusqlite", "tokio-postgres", "mysql_async", "zookeeper-client", "url"];
 const NEVER: &[&str] = &["clap", "axum", "hyper"];
 
 /// What all tests may take, building them included.

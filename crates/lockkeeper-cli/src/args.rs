@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use lockkeeper::name::Name;
 
-use crate::command::{completions, doctor, help, hold, latch, list, man, print_text, release, run, semaphore, show, watch};
+use crate::command::{completions, doctor, help, hold, init, latch, list, man, print_text, release, run, semaphore, show, watch};
 use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
 
@@ -73,6 +73,8 @@ pub(crate) enum Verb {
     /// Set, count down, wait for, show or remove a latch
     #[command(subcommand)]
     Latch(latch::Arguments),
+    /// Create what the store needs before its first use (tables); other verbs do it by themselves where they may
+    Init(init::Arguments),
     /// Check whether locks are safe in the store, and say what to do if not
     Doctor(doctor::Arguments),
     /// Print the completions for a shell

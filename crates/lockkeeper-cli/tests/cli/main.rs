@@ -8,6 +8,7 @@ mod death;
 mod group;
 mod helps;
 mod hostile;
+mod init;
 mod kills;
 mod namespace;
 mod numbers;

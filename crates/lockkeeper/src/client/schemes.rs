@@ -4,15 +4,18 @@
 pub(super) type Feature = (&'static str, bool);
 
 const SQLITE: Feature = ("sqlite", cfg!(feature = "sqlite"));
+const POSTGRES: Feature = ("postgres", cfg!(feature = "postgres"));
 const REDIS: Feature = ("redis", cfg!(feature = "redis-single"));
 const SENTINEL: Feature = ("redis-sentinel", cfg!(feature = "redis-sentinel"));
 const CLUSTER: Feature = ("redis-cluster", cfg!(feature = "redis-cluster"));
 const TLS: Feature = ("redis-tls", cfg!(feature = "redis-tls"));
 
 /// The schemes that exist, and the features that each needs.
-pub(super) const SCHEMES: [(&str, &[Feature]); 11] = [
+pub(super) const SCHEMES: [(&str, &[Feature]); 13] = [
     ("memory", &[]),
     ("sqlite", &[SQLITE]),
+    ("postgres", &[POSTGRES]),
+    ("postgresql", &[POSTGRES]),
     ("redis", &[REDIS]),
     ("rediss", &[TLS]),
     ("redis+unix", &[REDIS]),

@@ -16,6 +16,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::layer::Quorum;
 use crate::runtime::Runtime;
 use crate::store::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::{Config as PostgresConfig, PostgresStore};
 #[cfg(feature = "redis-single")]
 use crate::store::redis::{Config as RedisConfig, RedisStore};
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -26,6 +28,8 @@ use crate::store::sqlite::{Config as SqliteConfig, SqliteStore};
 pub(super) enum Target {
     /// In this process: private, or shared under a name.
     Memory(Option<String>),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PostgresConfig>),
     #[cfg(feature = "redis-single")]
     Redis(Box<RedisConfig>),
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -50,6 +54,8 @@ pub(super) fn parse(url: &str) -> Result<Target> {
         "memory" if rest.is_empty() => Ok(Target::Memory(None)),
         "memory" if !rest.starts_with('/') => Ok(Target::Memory(Some(rest.to_owned()))),
         "memory" => refused("a memory store has no address; write memory: or memory:NAME".to_owned()),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => PostgresConfig::parse(url).map(|config| Target::Postgres(Box::new(config))),
         #[cfg(feature = "redis-single")]
         "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "rediss" | "rediss+sentinel" | "rediss+cluster" => {
             RedisConfig::parse(url).map(|config| Target::Redis(Box::new(config)))
@@ -104,6 +110,15 @@ fn red_lock(items: &str) -> Result<Target> {
 }
 
 impl Target {
+    /// What somebody who may create tables has to run, where the store has tables.
+    pub(super) fn setup_sql(&self) -> Option<String> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => Some(PostgresStore::setup(config)),
+            _ => None,
+        }
+    }
+
     /// Whether it is a store inside this process, which needs no runtime to connect to.
     pub(super) fn is_private(&self) -> bool {
         matches!(self, Self::Memory(_))
@@ -128,6 +143,8 @@ impl Target {
         Ok(match self {
             Self::Memory(None) => Arc::new(MemoryStore::new(runtime.clone())),
             Self::Memory(Some(name)) => shared(name, runtime),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => PostgresStore::connect(*config, runtime).await?,
             #[cfg(feature = "redis-single")]
             Self::Redis(config) => RedisStore::connect(*config, runtime).await?,
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -159,6 +176,8 @@ impl Target {
                 Err(error) if error.is_outage() => Ok((Arc::new(RedisStore::unconnected(*config, &runtime)), Some(error))),
                 Err(error) => Err(error),
             },
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
             Self::Memory(None) | Self::RedLock { .. } => {
@@ -210,6 +229,8 @@ impl Target {
             Self::Memory(_) => {
                 vec![Finding::doubtful("reach", "excludes inside one process only; name a store that others see too")]
             }
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => PostgresStore::examine(*config, runtime).await,
             #[cfg(feature = "redis-single")]
             Self::Redis(config) => RedisStore::examine(*config, runtime).await,
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -245,6 +266,8 @@ impl fmt::Display for Target {
         match self {
             Self::Memory(None) => f.write_str("memory:"),
             Self::Memory(Some(name)) => write!(f, "memory:{name}"),
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => config.fmt(f),
             #[cfg(feature = "redis-single")]
             Self::Redis(config) => config.fmt(f),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
