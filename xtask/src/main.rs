@@ -9,6 +9,7 @@ mod interop;
 mod servers;
 mod setup;
 mod steps;
+mod systems;
 mod test;
 
 use std::process::ExitCode;

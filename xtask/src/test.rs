@@ -7,11 +7,12 @@ use crate::interop;
 use crate::servers::SERVERS;
 use crate::setup;
 use crate::steps::{Outcome, Run, find, step};
+use crate::systems;
 
 /// A step: its name, what it shows, and how.
 type Step = (&'static str, &'static str, fn() -> Result<Outcome, String>);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 10] = [
     ("setup", "what the tests need", setup::needed),
     ("fmt", "the code is formatted", || all(&[Run::cargo(&["fmt", "--all", "--check"])])),
     ("clippy", "no lint complains", || {
@@ -33,6 +34,7 @@ const STEPS: [Step; 9] = [
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
     }),
+    ("systems", "the library compiles for macOS and Windows, without sqlite and TLS", systems::check),
     ("dependencies", "few crates without features", dependencies),
     ("deny", "licences and sources of what we depend on", deny),
     ("test", "all tests, doc tests included", tests),

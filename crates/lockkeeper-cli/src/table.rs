@@ -41,7 +41,8 @@ fn shortened(text: &str, width: usize) -> String {
     if count <= width {
         return text.to_owned();
     }
-    let last = text.rfind([' ', ':']).map(|at| &text[at..]).filter(|last| last.contains(|letter: char| letter.is_ascii_digit()));
+    let last =
+        text.rfind([' ', ':']).map(|at| &text[at..]).filter(|last| last.contains(|character: char| character.is_ascii_digit()));
     let last = last.unwrap_or_default();
     match width.checked_sub(last.chars().count() + 1) {
         Some(head @ 1..) if !last.is_empty() => format!("{}…{last}", text.chars().take(head).collect::<String>()),

@@ -7,7 +7,6 @@
 //! (of a server that is one of a quorum: which run of it may vote).
 
 mod batch;
-mod clock;
 mod cluster;
 mod config;
 mod connect;
