@@ -298,7 +298,7 @@ async fn requests_that_gather_keep_their_own_latest_times() {
         match attempt {
             Attempt::Late => assert!(is_late(n), "{n} was not late"),
             Attempt::Granted(_) => assert!(!is_late(n), "{n} was late"),
-            Attempt::Busy(_) => panic!("{n} is nobody's"),
+            other => panic!("{n} is nobody's: {other:?}"),
         }
         assert_eq!(eyes.exists::<_, bool>(format!("n{n}")).unwrap(), !is_late(n), "{n}");
     }

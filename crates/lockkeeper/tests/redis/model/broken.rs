@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, Backend, Busy, Claim, Count, CountOutcome, Forced, Grant, Kind, Release, Released, Renew, Renewed, Reply,
+    Acquire, Attempt, Backend, Claim, Count, CountOutcome, Forced, Grant, Kind, Release, Released, Renew, Renewed, Reply,
 };
 use lockkeeper::layer::Layer;
 use lockkeeper::name::Name;
