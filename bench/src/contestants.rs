@@ -18,7 +18,7 @@ const fn one(id: &'static str, label: &'static str, program: &'static str, words
     Contestant { id, label, program, words }
 }
 
-const ALL: [Contestant; 26] = [
+const ALL: [Contestant; 31] = [
     one("mutex", "**lockkeeper** `Mutex`", "ours", &["as=mutex"]),
     one("fair", "**lockkeeper** `FairMutex`", "ours", &["as=fair"]),
     one("lease", "**lockkeeper** `Mutex`, explicit lease", "ours", &["as=lease"]),
@@ -30,6 +30,11 @@ const ALL: [Contestant; 26] = [
     one("store", "**lockkeeper**'s store alone", "ours", &["as=store"]),
     one("floor", "floor: bare scripts, no token, no keeper", "ours", &["as=floor"]),
     one("pings", "two PINGs", "ours", &["as=pings"]),
+    one("mutex-before", "`Mutex` before", "before", &["as=mutex"]),
+    one("fair-before", "`FairMutex` before", "before", &["as=fair"]),
+    one("rwlock-before", "`RwLock` before", "before", &[]),
+    one("permit-before", "`Semaphore` before", "before", &["as=permit"]),
+    one("redlock-before", "RedLock before", "before", &["as=mutex"]),
     one("tokio", "`tokio::sync::Mutex`", "ours", &["as=tokio"]),
     one("flock", "flock(2)", "ours", &["as=flock"]),
     one("redisson", "Redisson `RLock`", "redisson", &[]),
@@ -52,6 +57,11 @@ pub(crate) fn find(id: &str) -> &'static Contestant {
     const { &ALL }.iter().find(|known| known.id == id).expect("a contestant of the list")
 }
 
+/// The same contestant of an older lockkeeper, if it is one that can be compared.
+pub(crate) fn before(id: &str) -> Option<&'static str> {
+    const { &ALL }.iter().map(|known| known.id).find(|known| known.strip_suffix("-before") == Some(id))
+}
+
 /// A program: its version, and how it is called, or why it cannot be.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -64,12 +74,12 @@ pub(crate) struct Program {
 pub(crate) struct Programs(BTreeMap<&'static str, Program>);
 
 impl Programs {
-    /// Builds what these contestants need.
+    /// Builds what these contestants need; `before` is the program of an older lockkeeper.
     ///
     /// # Errors
     ///
     /// If our own cannot be built; a peer that cannot is left out.
-    pub(crate) fn build<'a>(who: impl Iterator<Item = &'a &'static str>) -> Result<Self, String> {
+    pub(crate) fn build<'a>(who: impl Iterator<Item = &'a &'static str>, before: Option<&str>) -> Result<Self, String> {
         let mut programs = BTreeMap::new();
         for program in who.map(|id| find(id).program) {
             if programs.contains_key(program) {
@@ -78,6 +88,7 @@ impl Programs {
             println!("building {program}");
             let built = match program {
                 "ours" => ours("bench-ours"),
+                "before" => before.map(|program| vec![program.to_owned()]).ok_or_else(|| "--before names it".to_owned()),
                 "commands" => ours("lockkeeper"),
                 "redisson" => redisson(),
                 "rueidislock" | "redsync" => go(program),

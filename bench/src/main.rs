@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the machine's clock, and is no part of the library")]
 
 mod commands;
+mod compare;
 mod contestants;
 mod courses;
 mod figures;
@@ -38,21 +39,28 @@ fn main() -> ExitCode {
 }
 
 fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
-    let (mut quick, mut only, mut who) = (false, None, None);
+    let (mut quick, mut only, mut who, mut before) = (false, None::<String>, None, None);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--quick" => quick = true,
-            "--only" => only = Some(words.next().ok_or("--only WORKLOAD, a letter from a to j")?),
+            "--only" => only = Some(words.next().ok_or("--only WORKLOADS, letters from a to j with commas between them")?),
             "--who" => who = Some(words.next().ok_or("--who NAMES, with commas between them")?),
-            _ => return Err(format!("{word} is not understood; cargo xtask bench [--quick] [--only WORKLOAD] [--who NAMES]")),
+            "--before" => before = Some(words.next().ok_or("--before PROGRAM, the bench-ours of an older commit")?),
+            _ => {
+                let usage = "cargo xtask bench [--quick] [--only WORKLOADS] [--who NAMES] [--before PROGRAM]";
+                return Err(format!("{word} is not understood; {usage}"));
+            }
         }
     }
     if let Some(why) = server::Server::missing(server::Flavour::Redis) {
         return Err(why);
     }
     let pace = if quick { Pace::QUICK } else { Pace::FULL };
-    let mut wanted: Vec<_> =
-        courses::all(quick).into_iter().filter(|course| only.as_ref().is_none_or(|only| course.id.starts_with(only))).collect();
+    let is_wanted = |id: &str| only.as_ref().is_none_or(|only| only.split(',').any(|start| id.starts_with(start)));
+    let mut wanted: Vec<_> = courses::all(quick).into_iter().filter(|course| is_wanted(course.id)).collect();
+    if before.is_some() {
+        compare::only_ours(&mut wanted);
+    }
     if let Some(who) = &who {
         wanted.iter_mut().for_each(|course| course.who.retain(|name| who.split(',').any(|known| known == *name)));
         wanted.retain(|course| !course.who.is_empty());
@@ -61,7 +69,7 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
         return Err("there is no such workload; there are a to j, each with its own contestants".to_owned());
     }
     let machine = machine::Machine::look();
-    let programs = Programs::build(wanted.iter().flat_map(|course| &course.who))?;
+    let programs = Programs::build(wanted.iter().flat_map(|course| &course.who), before.as_deref())?;
     let began = Instant::now();
     let mut results = Results::default();
     for (number, course) in wanted.iter().enumerate() {
@@ -69,6 +77,11 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
         let late = quick && began.elapsed() > LONG_FOR_QUICK;
         heat::run(course, if late { &Pace::LATE } else { &pace }, &programs, &mut results);
         print!("{}", page::table(course, &results));
+    }
+    if before.is_some() {
+        print!("{}", compare::table(&wanted, &results));
+        println!("took {:.0} s after building", began.elapsed().as_secs_f64());
+        return Ok(());
     }
     let text = page::whole(&wanted, &results, &programs, &machine, quick);
     println!("{}", page::goals(&results, only.is_none() && who.is_none()));

@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask setup | test | interop | faults | bench | help`. Needs nothing but cargo.
+//! The project's chores: `cargo xtask setup | test | interop | faults | bench | picture | help`. Needs nothing but cargo.
 #![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
 
 mod apt;
@@ -6,6 +6,7 @@ mod bench;
 mod binaries;
 mod faults;
 mod interop;
+mod picture;
 mod servers;
 mod setup;
 mod steps;
@@ -20,8 +21,10 @@ cargo xtask test            everything that must hold before a change goes in
 cargo xtask test STEP...    only these steps
 cargo xtask interop [TEST]  the tests beside the real Redisson, with what they need; arguments go to them
 cargo xtask faults [TEST]   masters killed, networks parted and slots moved again and again, about half an hour; arguments go to the tests
-cargo xtask bench [--quick] [--only WORKLOAD]
-                            ours beside the peers; writes docs/benchmarks.md; a workload is a letter from a to j
+cargo xtask bench [--quick] [--only WORKLOADS] [--before PROGRAM]
+                            ours beside the peers; writes docs/benchmarks.md; workloads are letters from a to j;
+                            --before compares with the bench-ours of an older commit
+cargo xtask picture         records the terminal of the README anew; writes docs/images/terminal.svg
 cargo xtask help            this
 
 LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, redis-6.2, valkey, redisson
@@ -37,11 +40,12 @@ fn main() -> ExitCode {
         "interop" => interop::run(rest),
         "faults" => faults::run(rest),
         "bench" => bench::run(rest),
+        "picture" => picture::run(),
         "help" | "--help" | "-h" => {
             println!("{HELP}\n\nSteps of the test: {}", test::names());
             Ok(())
         }
-        _ => Err(format!("there is no verb {verb}; there are setup, test, interop, faults, bench, help")),
+        _ => Err(format!("there is no verb {verb}; there are setup, test, interop, faults, bench, picture, help")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -147,7 +147,8 @@ impl LocalQueue {
         let mut state = lock(&self.state);
         state.held_by = Some(owner);
         if !handed_over {
-            state.sharing.row_begins(sent);
+            let heard = state.heard();
+            state.sharing.row_begins(sent, heard);
         }
         if state.asker.is_some_and(|asker| asker.owner == owner) {
             state.asker = None;

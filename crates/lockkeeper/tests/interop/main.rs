@@ -162,6 +162,17 @@ mod fair_queue {
     }
 }
 
+/// A plain mutex with contenders of both, with all versions.
+mod plain_mutex {
+    #[test]
+    fn waiters_of_both_have_their_shares() {
+        crate::world::run_all(
+            "plain_mutex::waiters_of_both_have_their_shares",
+            crate::shares::plain_waiters_of_both_have_their_shares,
+        );
+    }
+}
+
 mod redisson_4_7_0 {
     matrix! { V4_7_0 }
     fenced! { V4_7_0 }

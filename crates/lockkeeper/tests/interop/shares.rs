@@ -10,7 +10,7 @@ use crate::stalls::{Meter, Stalls, wall};
 use crate::world::{World, unique};
 
 /// Who contends, how, and for how long.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Contest {
     pub(crate) object: Object,
     /// How many threads of Java's.
@@ -42,6 +42,15 @@ struct Outcome {
 }
 
 impl Contest {
+    /// Whether only Java contends, or only we do.
+    fn is_alone(&self, is_java: bool) -> bool {
+        if is_java { self.ours == 0 } else { self.theirs == 0 }
+    }
+
+    fn is_control(&self) -> bool {
+        self.is_alone(true) || self.is_alone(false)
+    }
+
     async fn run(self, world: &World) -> Outcome {
         let from = wall();
         let name = unique("contest");
@@ -105,13 +114,20 @@ impl Outcome {
     }
 
     fn longest(&self) -> Duration {
-        self.shares.iter().map(|share| share.longest).max().unwrap_or_default()
+        self.longest_of(true).max(self.longest_of(false))
+    }
+
+    fn longest_of(&self, is_java: bool) -> Duration {
+        self.shares.iter().filter(|share| share.is_java == is_java).map(|share| share.longest).max().unwrap_or_default()
     }
 
     /// Each side has at least half of its share by number of contenders, nobody times out, and no wait is longer than five rounds of all
     /// contenders. How long a round is, is measured by each side alone in the same run (`java`, `ours`); on a busy machine three times
     /// their longest wait may be more. Where the machine stalled, the longest stalls are added, and a side that is slower than the other one
     /// when it is alone counts for so much less.
+    ///
+    /// At a plain mutex Java's threads overtake each other for longer than five rounds also where only Java contends. So their waits are
+    /// compared with what Java does alone, and ours with five rounds, without the three times.
     fn judge(&self, java: Pace, ours: Pace, stalls: &Stalls) -> Result<(), String> {
         let Contest { theirs: java_count, ours: our_count, hold, .. } = self.contest;
         let [of_java, of_ours] = [self.grants(true), self.grants(false)];
@@ -128,16 +144,25 @@ impl Outcome {
             (0, _) => &[java],
             _ => &[java, ours],
         };
-        let round = |pace: &Pace| (5 * hold.max(pace.cycle)).max(3 * pace.longest);
+        let is_plain = self.contest.object == Object::Mutex;
         let contenders = u32::try_from(java_count + our_count).expect("few");
-        let bound = contenders * yardsticks.iter().map(round).max().unwrap_or_default() + stalls.longest(self.from, self.to);
-        let (longest, timeouts) = (self.longest(), self.shares.iter().map(|share| share.timeouts).sum::<u64>());
+        let bound = |is_java: bool| {
+            let yardsticks = if is_plain && is_java { &[java, ours] } else { yardsticks };
+            let round = |pace: &Pace| {
+                let five = 5 * hold.max(pace.cycle);
+                if is_plain && !is_java { five } else { five.max(3 * pace.longest) }
+            };
+            contenders * yardsticks.iter().map(round).max().unwrap_or_default() + stalls.longest(self.from, self.to)
+        };
+        let (longest, bounds) = ([true, false].map(|side| self.longest_of(side)), [true, false].map(bound));
+        let timeouts = self.shares.iter().map(|share| share.timeouts).sum::<u64>();
         let found = format!(
-            "{of_java} of {java_count} theirs, {of_ours} of {our_count} ours, holds of {hold:?}, longest wait {longest:?} of {bound:?}, \
+            "{of_java} of {java_count} theirs, {of_ours} of {our_count} ours, holds of {hold:?}, longest waits {longest:.0?} of {bounds:.0?}, \
              {timeouts} timeouts, {stalled:.2} stalled"
         );
         eprintln!("{found}");
-        if enough(of_java, java_weight) && enough(of_ours, our_weight) && longest <= bound && timeouts == 0 && all > 0.0 {
+        let in_time = longest[0] <= bounds[0] && longest[1] <= bounds[1];
+        if enough(of_java, java_weight) && enough(of_ours, our_weight) && in_time && timeouts == 0 && all > 0.0 {
             return Ok(());
         }
         Err(format!("{found}, alone {java:?} {ours:?}, {:?}", self.shares))
@@ -151,8 +176,8 @@ struct Pace {
     longest: Duration,
 }
 
-/// Runs all of these side by side, among them each side alone with the same holds, and judges them.
-async fn judge_all(world: &Arc<World>, contests: Vec<Contest>) -> Vec<String> {
+/// Runs all of these side by side, among them each side alone with the same holds, and judges them: which failed, and why.
+async fn judge_each(world: &Arc<World>, contests: Vec<Contest>) -> Vec<(Contest, String)> {
     let meter = Meter::start();
     let running: Vec<_> = contests
         .into_iter()
@@ -167,29 +192,63 @@ async fn judge_all(world: &Arc<World>, contests: Vec<Contest>) -> Vec<String> {
     }
     let stalls = meter.read(world).await;
     let alone = |is_java: bool, hold: Duration| {
-        let is_alone = |Contest { theirs, ours, .. }: &Contest| if is_java { *ours == 0 } else { *theirs == 0 };
-        let control = outcomes.iter().find(|found| is_alone(&found.contest) && found.contest.hold == hold);
+        let control = outcomes.iter().find(|found| found.contest.is_alone(is_java) && found.contest.hold == hold);
         control.expect("a control").pace()
     };
     let judged = outcomes.iter().filter_map(|found| {
         let hold = found.contest.hold;
-        found.judge(alone(true, hold), alone(false, hold), &stalls).err()
+        found.judge(alone(true, hold), alone(false, hold), &stalls).err().map(|why| (found.contest, why))
     });
-    judged.map(|why| format!("{:?} {why}", world.version)).collect()
+    judged.map(|(contest, why)| (contest, format!("{:?} {why}", world.version))).collect()
+}
+
+async fn judge_all(world: &Arc<World>, contests: Vec<Contest>) -> Vec<String> {
+    judge_each(world, contests).await.into_iter().map(|(_, why)| why).collect()
+}
+
+/// The same, but what fails is run again with its controls, up to three times in all: a wait is judged by its worst case, and a machine that
+/// does something else for a while makes one of them long.
+async fn judge_again(world: &Arc<World>, contests: Vec<Contest>) -> Vec<String> {
+    let mut failed = judge_each(world, contests.clone()).await;
+    for _ in 1..3 {
+        if failed.is_empty() {
+            break;
+        }
+        let is_failed = |contest: &Contest| failed.iter().any(|(other, _)| other == contest);
+        let is_control = |contest: &Contest| contest.is_control() && failed.iter().any(|(other, _)| other.hold == contest.hold);
+        let again: Vec<_> = contests.iter().copied().filter(|contest| is_failed(contest) || is_control(contest)).collect();
+        eprintln!("{:?} once more: {failed:?}", world.version);
+        let was_failed: Vec<_> = failed.iter().map(|(contest, _)| *contest).collect();
+        failed = judge_each(world, again).await;
+        // A control that passed before is only the yardstick now.
+        failed.retain(|(contest, _)| was_failed.contains(contest));
+    }
+    failed.into_iter().map(|(_, why)| why).collect()
+}
+
+/// Contests of so many threads of Java's and tasks of ours, with short and long holds.
+fn contests(object: Object, sides: &[(usize, usize)], time: Duration) -> Vec<Contest> {
+    let holds = [1, 20, 100].map(Duration::from_millis);
+    let contest = |&(theirs, ours): &(usize, usize), hold| Contest { object, theirs, ours, hold, time, wait: None };
+    sides.iter().flat_map(|sides| holds.map(|hold| contest(sides, hold))).collect()
 }
 
 /// Both, and each side alone; one version after the other, because these keep the machine busy.
 pub(crate) async fn fair_waiters_of_both_have_equal_shares(worlds: Vec<Arc<World>>) {
     let mut wrong = Vec::new();
     for world in &worlds {
-        let mut contests = Vec::new();
-        for (theirs, ours) in [(4, 4), (1, 6), (6, 0), (0, 6)] {
-            for hold in [1, 20, 100] {
-                let (hold, time) = (Duration::from_millis(hold), Duration::from_secs(5));
-                contests.push(Contest { object: Object::Fair, theirs, ours, hold, time, wait: None });
-            }
-        }
+        let contests = contests(Object::Fair, &[(4, 4), (1, 6), (6, 0), (0, 6)], Duration::from_secs(5));
         wrong.extend(judge_all(world, contests).await);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A plain mutex with few and with many contenders of ours beside Java's: neither side starves.
+pub(crate) async fn plain_waiters_of_both_have_their_shares(worlds: Vec<Arc<World>>) {
+    let mut wrong = Vec::new();
+    for world in &worlds {
+        let contests = contests(Object::Mutex, &[(1, 8), (6, 6), (4, 4), (6, 0), (0, 6)], Duration::from_secs(8));
+        wrong.extend(judge_again(world, contests).await);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

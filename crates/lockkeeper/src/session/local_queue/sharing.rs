@@ -10,8 +10,11 @@ const IN_A_ROW: u32 = 16;
 const PER_WAITER: u32 = 4;
 const ROW_LASTS: Duration = Duration::from_secs(3);
 
-/// The same beside waiters of other processes: two holds for each turn of theirs, or more if they are very short.
+/// The same beside waiters of other processes: two holds for each turn of theirs, or more if they are very short. A JVM that releases asks
+/// again before others hear of it, and so has many turns in a row: there is one hand-over for each of them, in one row or several,
+/// but no more in a row than there are local waiters.
 const IN_A_ROW_CONTESTED: u32 = 1;
+const MOST_OWED: u32 = 64;
 const SHORT_ROW: Duration = Duration::from_millis(1);
 
 /// Without notifications other processes find out by polling. So the name is handed over for this long, and is then free for as long as a
@@ -42,6 +45,10 @@ pub(super) struct Sharing {
     unused: u32,
     /// The last true release woke listeners of other processes.
     contested: bool,
+    /// With more notifications than these, others have released the name since our last true release.
+    own_until: u64,
+    /// How many turns others had for which there was no hand-over here yet.
+    owed: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -62,24 +69,29 @@ impl Sharing {
         self.contested
     }
 
-    /// The store granted the name to an owner of this process, by a request of its own sent at `sent`.
-    pub(super) fn row_begins(&mut self, sent: Instant) {
+    /// The store granted the name to an owner of this process, by a request of its own sent at `sent`; our subscription has had `heard`
+    /// notifications.
+    pub(super) fn row_begins(&mut self, sent: Instant, heard: Option<u64>) {
         (self.in_a_row, self.row_began) = (0, sent);
+        let turns = heard.map_or(0, |heard| heard.saturating_sub(self.own_until).min(u64::from(MOST_OWED)));
+        self.owed = (self.owed + turns as u32).min(MOST_OWED);
     }
 
     /// Whether a release may hand the name over to one of so many local waiters; if so it is counted.
     pub(super) fn may_hand_over(&mut self, waiters: usize, push: bool, now: Instant) -> bool {
         let row = now.since(self.row_began);
+        let waiters = u32::try_from(waiters).unwrap_or(u32::MAX);
         let may = if !push {
             row < ROW_WITHOUT_PUSH
         } else if self.contested {
-            self.in_a_row < if row < SHORT_ROW { IN_A_ROW } else { IN_A_ROW_CONTESTED }
+            let owed = if row < SHORT_ROW { IN_A_ROW } else { (self.in_a_row + self.owed).min(waiters) };
+            self.in_a_row < owed.clamp(IN_A_ROW_CONTESTED, IN_A_ROW)
         } else {
-            let waiters = u32::try_from(waiters).unwrap_or(u32::MAX);
             self.in_a_row < waiters.saturating_mul(PER_WAITER).min(IN_A_ROW) && row < ROW_LASTS
         };
         if may {
             self.in_a_row += 1;
+            self.owed = self.owed.saturating_sub(1);
         } else {
             self.in_a_row = 0;
             if !push {
@@ -93,7 +105,9 @@ impl Sharing {
     /// seen when it had `seen_with` notifications; it has `heard` now. The release was sent at `sent`.
     pub(super) fn released(&mut self, others: bool, seen_with: u64, heard: Option<u64>, sent: Instant, now: Instant) {
         self.contested = others;
+        self.own_until = seen_with.saturating_sub(1);
         if !others {
+            self.owed = 0;
             return;
         }
         self.unused = match self.back_off {
@@ -140,7 +154,7 @@ mod tests {
 
     /// How many hand-overs come before a true release, with holds of this length.
     fn row(sharing: &mut Sharing, waiters: usize, push: bool, hold: Duration) -> u32 {
-        sharing.row_begins(NOW);
+        sharing.row_begins(NOW, None);
         let mut now = NOW.plus(hold);
         let mut handed = 0;
         while sharing.may_hand_over(waiters, push, now) {
@@ -159,6 +173,26 @@ mod tests {
         assert_eq!(row(&mut contested, 64, true, ms(1)), 1);
         assert_eq!(row(&mut contested, 64, true, ms(100)), 1);
         assert_eq!(row(&mut contested, 64, true, Duration::from_micros(10)), IN_A_ROW);
+    }
+
+    #[test]
+    fn others_that_held_it_several_times_in_a_row_are_answered_in_kind() {
+        let mut sharing = Sharing::default();
+        let mut after = |turns: u64, waiters: usize| {
+            // Our own release is the 8th notification.
+            sharing.released(true, 9, Some(8), NOW, NOW);
+            sharing.saw_another_holder();
+            sharing.row_begins(NOW, Some(8 + turns));
+            (1..=20).take_while(|hold| sharing.may_hand_over(waiters, true, NOW.plus(ms(20) * *hold))).count()
+        };
+        assert_eq!(after(0, 8), 1);
+        assert_eq!(after(1, 8), 1);
+        assert_eq!(after(5, 8), 5);
+        assert_eq!(after(5, 2), 2, "no more than local waiters");
+        assert_eq!(after(1, 8), 4, "and the rest in the next row");
+        assert_eq!(after(1, 8), 1);
+        assert_eq!(after(100, 64), 16);
+        assert_eq!((0..9).map(|_| after(0, 64)).sum::<usize>(), 48 + 6, "what is owed is bounded");
     }
 
     #[test]
