@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bench_course::Lock;
-use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Kind, Release, Subscription, Watch};
+use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Release, Subscription, Watch};
 use lockkeeper::name::Name;
 use lockkeeper::owner::{ClientId, WireOwner};
 use lockkeeper::runtime::Runtime;
