@@ -12,6 +12,7 @@ mod picture;
 mod servers;
 mod setup;
 mod steps;
+mod systems;
 mod test;
 
 use std::process::ExitCode;

@@ -9,11 +9,12 @@ use crate::package;
 use crate::servers::SERVERS;
 use crate::setup;
 use crate::steps::{Outcome, Run, find, step};
+use crate::systems;
 
 /// A step: its name, what it shows, and how.
 type Step = (&'static str, &'static str, fn() -> Result<Outcome, String>);
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     ("setup", "what the tests need", setup::needed),
     ("fmt", "the code is formatted", || all(&[Run::cargo(&["fmt", "--all", "--check"])])),
     ("clippy", "no lint complains", || {
@@ -38,6 +39,7 @@ const STEPS: [Step; 11] = [
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
     }),
+    ("systems", "the library compiles for macOS and Windows, without sqlite and TLS", systems::check),
     ("dependencies", "few crates without features", dependencies),
     ("deny", "licences, sources and versions of what we depend on", deny::run),
     ("guide", "the guide is a book", guide),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bench_course::Lock;
-use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Kind, Release, Subscription, Watch};
+use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Release, Subscription, Watch};
 use lockkeeper::name::Name;
 use lockkeeper::owner::{ClientId, WireOwner};
 use lockkeeper::runtime::Runtime;
@@ -43,17 +43,9 @@ pub(crate) struct Bare {
 impl Bare {
     fn request(&self, owner: WireOwner) -> Acquire {
         let now = self.clock.now();
-        Acquire {
-            name: self.name.clone(),
-            claim: Claim::Fair,
-            owner,
-            lease: Duration::from_secs(30),
-            not_after: now.plus(Duration::from_secs(3)),
-            since: now,
-            beside: None,
-            place: Some(Duration::from_secs(5)),
-            any_size: false,
-        }
+        Acquire::new(self.name.clone(), Claim::Fair, owner, Duration::from_secs(30))
+            .with_times(now, now.plus(Duration::from_secs(3)))
+            .with_place(Duration::from_secs(5))
     }
 }
 
@@ -71,7 +63,7 @@ impl Lock for Bare {
                 // The poll is there as it always is; it should not be needed.
                 Some(subscription) => drop(tokio::time::timeout(Duration::from_secs(1), subscription.notified()).await),
                 None => {
-                    let watch = Watch { name: self.name.clone(), kind: Kind::Mutex, owner, claim: Some(Claim::Fair) };
+                    let watch = Watch::new(self.name.clone(), Claim::Fair, owner);
                     subscription = Some(self.store.watch(watch).await.expect("a subscription"));
                 }
             }
@@ -79,7 +71,7 @@ impl Lock for Bare {
     }
 
     async fn give(&self, owner: WireOwner) {
-        let release = Release { name: self.name.clone(), claim: Claim::Fair, owner, then: None, settle: false };
+        let release = Release::new(self.name.clone(), Claim::Fair, owner);
         self.store.release(release).await.expect("an answer");
     }
 }

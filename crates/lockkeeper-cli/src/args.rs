@@ -172,14 +172,14 @@ fn meant<'a>(error: &'a clap::Error, below: &'a Command) -> Option<&'a str> {
         ContextValue::Strings(words) => words.last().map(String::as_str),
         _ => None,
     };
-    // The parser finds no suggestion for `rnu`, because two swapped letters are much of so short a word.
+    // The parser finds no suggestion for `rnu`, because two swapped characters are much of so short a word.
     let swapped = told(ContextKind::InvalidSubcommand).and_then(|word| {
-        let letters = |word: &str| {
-            let mut letters: Vec<_> = word.chars().collect();
-            letters.sort_unstable();
-            letters
+        let sorted = |word: &str| {
+            let mut sorted: Vec<_> = word.chars().collect();
+            sorted.sort_unstable();
+            sorted
         };
-        below.get_subcommands().map(Command::get_name).find(|verb| letters(verb) == letters(word))
+        below.get_subcommands().map(Command::get_name).find(|verb| sorted(verb) == sorted(word))
     });
     let other = told(ContextKind::InvalidSubcommand)
         .and_then(|word| OTHER_NAMES.iter().find(|(names, _)| names.contains(&word)))

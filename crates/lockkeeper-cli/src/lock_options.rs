@@ -188,6 +188,7 @@ impl LockOptions {
                 let semaphore = client.semaphore(name, of);
                 self.one(|| semaphore.try_acquire_many(take), || semaphore.acquire_many(take), began, AnyGuard::Permit).await
             }
+            other => Err(Error::new(ErrorKind::Unsupported, format!("this lockkeeper knows no claim {other:?}"))),
         }
     }
 

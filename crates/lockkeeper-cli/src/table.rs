@@ -67,7 +67,8 @@ fn shortened(text: &str, room: usize) -> String {
     if width::of(text) <= room {
         return text.to_owned();
     }
-    let last = text.rfind([' ', ':']).map(|at| &text[at..]).filter(|last| last.contains(|letter: char| letter.is_ascii_digit()));
+    let last =
+        text.rfind([' ', ':']).map(|at| &text[at..]).filter(|last| last.contains(|character: char| character.is_ascii_digit()));
     let last = last.unwrap_or_default();
     match room.checked_sub(width::of(last) + 1) {
         Some(head @ 1..) if !last.is_empty() => format!("{}…{last}", width::beginning(text, head)),

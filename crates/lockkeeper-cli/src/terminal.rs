@@ -36,22 +36,22 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
 
 /// Text of others for a table: each character that could change the terminal or the order of the text becomes one replacement character.
 pub(crate) fn plain(text: &str) -> String {
-    text.chars().map(|letter| if is_unsafe(letter) { '\u{fffd}' } else { letter }).collect()
+    text.chars().map(|character| if is_unsafe(character) { '\u{fffd}' } else { character }).collect()
 }
 
 /// Text of others for a message: such characters are written as `\u{1b}`.
 pub(crate) fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if is_unsafe(letter) { safe.extend(letter.escape_unicode()) } else { safe.push(letter) }
+    for character in text.chars() {
+        if is_unsafe(character) { safe.extend(character.escape_unicode()) } else { safe.push(character) }
     }
     safe
 }
 
 /// Control characters, which can move the cursor or worse, and invisible marks, which can show text in another order than it has.
-fn is_unsafe(letter: char) -> bool {
-    letter.is_control()
-        || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+fn is_unsafe(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 #[cfg(test)]

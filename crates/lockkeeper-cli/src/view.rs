@@ -126,6 +126,7 @@ pub(crate) fn claim(claim: Claim) -> String {
         Claim::Read => "read".to_owned(),
         Claim::Write => "write".to_owned(),
         Claim::Permits { take, of } => format!("{take} of {of}"),
+        _ => "-".to_owned(),
     }
 }
 

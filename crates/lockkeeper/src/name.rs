@@ -115,11 +115,11 @@ pub(crate) fn matches_pattern(pattern: &str, text: &str) -> bool {
 /// `text` as a pattern that matches only itself.
 pub(crate) fn literal_pattern(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
-    for letter in text.chars() {
-        if matches!(letter, '*' | '?' | '\\' | '[' | ']') {
+    for character in text.chars() {
+        if matches!(character, '*' | '?' | '\\' | '[' | ']') {
             pattern.push('\\');
         }
-        pattern.push(letter);
+        pattern.push(character);
     }
     pattern
 }

@@ -21,7 +21,7 @@
 //! | `kind` | `mutex`, `rwlock`, `semaphore` |
 //! | `outcome` | `acquired`; `busy` (a try, and others held it); `timeout` (others held it until the time limit); `unavailable` (the store had trouble); `failed` (any other error); `cancelled` (the call was dropped) |
 //! | `reason` | `gone` (the store no longer knows the hold), `expired` (no renewal got through in time), `closed` (the client was closed), `max_hold` |
-//! | `error` | the [`ErrorKind`] in small letters: `unavailable`, `indeterminate`, `unreplicated`, `denied`, `wrong_kind`, `foreign_key`, `invalid_name`, `invalid_argument`, `unsupported`, `protocol` |
+//! | `error` | the [`ErrorKind`] in lower case: `unavailable`, `indeterminate`, `unreplicated`, `denied`, `wrong_kind`, `foreign_key`, `invalid_name`, `invalid_argument`, `unsupported`, `protocol` |
 //!
 //! | span | a request that |
 //! |---|---|

@@ -18,7 +18,7 @@ const ALLOWED: [(&str, &[&str]); 12] = [
     ("layer", &["backend"]),
     ("store", &["backend", "model", "fence"]),
     ("model", &["backend"]),
-    ("conformance", &["sync", "session", "backend", "layer", "model", "fence"]),
+    ("conformance", &["sync", "session", "backend", "layer", "store", "model", "fence"]),
     ("backend", &[]),
     // Documentation only.
     ("observability", &[]),

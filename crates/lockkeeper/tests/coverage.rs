@@ -219,3 +219,17 @@ fn every_primitive_is_covered_in_every_respect() {
         assert!(body.contains("world.claims()"), "{case} is not about all claims");
     }
 }
+
+/// The suite knows no store. Its simulated session store uses what stores share, and that is all.
+#[test]
+fn the_suite_imports_of_the_stores_only_what_they_share() {
+    for entry in fs::read_dir(here("src/conformance")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        for import in text.split("store::").skip(1).filter(|after| !after.starts_with("kit::")) {
+            // The simulated store's own module is called `session_store`.
+            let own = import.starts_with("SessionFlaw") || import.starts_with("{SessionFlaw");
+            assert!(own, "{} imports store::{}", path.display(), import.lines().next().unwrap_or_default());
+        }
+    }
+}

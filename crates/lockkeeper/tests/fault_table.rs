@@ -23,7 +23,8 @@ fn exists(test: &str) -> bool {
         _ => root.join(format!("tests/{}.rs", file.replace("::", "/"))),
     };
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.contains(&format!("fn {name}(")) || text.contains(&format!("    {name}: "))
+    let forms = [format!("fn {name}("), format!("    {name}: "), format!(" in {name} by ")];
+    forms.iter().any(|form| text.contains(form))
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, Backend, Busy, Count, CountOutcome, Grant, Release, Released, Renew, Renewed, Reply, Subscription, Watch,
+    Acquire, Attempt, Backend, Busy, Count, CountOutcome, Grant, Notifier, Release, Released, Renew, Renewed, Reply,
+    Subscription, Watch,
 };
 use lockkeeper::conformance::{self, Harness, Need, Running, Time, World};
 use lockkeeper::layer::Layer;
@@ -45,6 +46,14 @@ enum Flaw {
     LeasesAreTooLong,
     /// A release does not tell that it woke others.
     WakingIsNotTold,
+    /// A grant names tokens that it did not reserve.
+    TokenRangesOverlap,
+    /// A hold is kept although another client waits.
+    HoldsAreKeptThoughOthersWait,
+    /// A notification has no grant.
+    GrantsAreNotPushed,
+    /// A waiter is granted the name after it left.
+    GrantsGoToThoseWhoLeft,
 }
 
 struct Broken {
@@ -64,6 +73,7 @@ impl Broken {
             Flaw::LateIsIgnored => request.not_after = Instant::NEVER,
             Flaw::NobodyQueues => request.place = None,
             Flaw::LeasesAreTooLong => request.lease *= 2,
+            Flaw::TokenRangesOverlap => request.spare_tokens = 0,
             _ => {}
         }
         let attempt = self.store.acquire(request).await?;
@@ -73,6 +83,10 @@ impl Broken {
             }
             (Flaw::EverybodyIsGranted, Attempt::Busy(_)) => {
                 return Ok(Attempt::Granted(Grant::new(Some(7), Duration::from_secs(30))));
+            }
+            (Flaw::TokenRangesOverlap, Attempt::Granted(grant)) => {
+                // Sixty seconds of tokens, so that the clock does not hide it.
+                return Ok(Attempt::Granted(grant.with_spare_tokens(60_000_000)));
             }
             (_, Attempt::Granted(_)) => self.granted.lock().unwrap().push(key),
             _ => {}
@@ -85,8 +99,9 @@ impl Broken {
         if self.flaw == Flaw::ReleaseIgnoresTheOwner {
             let forced = self.store.force_release(request.name.clone()).await?;
             self.store.release(request).await?;
-            return Ok(Released { held: !forced.from.is_empty(), next: None, woke: Some(0) });
+            return Ok(Released::new(!forced.from.is_empty()).with_woke(0));
         }
+        request.if_alone &= self.flaw != Flaw::HoldsAreKeptThoughOthersWait;
         let mut successor = None;
         if self.flaw == Flaw::HandOverForgetsTheSuccessor {
             successor = request.then.take();
@@ -133,9 +148,18 @@ impl Layer for Broken {
         self.store.count(request)
     }
 
-    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
-        if self.flaw == Flaw::NobodyIsWoken {
-            return Box::pin(async { Ok(Subscription::silent()) });
+    fn watch(&self, mut watch: Watch) -> Reply<'_, Subscription> {
+        match self.flaw {
+            Flaw::NobodyIsWoken => return Box::pin(async { Ok(Subscription::silent()) }),
+            Flaw::GrantsAreNotPushed => watch.grant = None,
+            Flaw::GrantsGoToThoseWhoLeft => {
+                return Box::pin(async move {
+                    let registered = self.store.watch(watch).await?;
+                    // Never dropped: it stays registered.
+                    Ok(Subscription::new(&Notifier::default(), Box::leak(Box::new(registered)) as &Subscription))
+                });
+            }
+            _ => {}
         }
         self.store.watch(watch)
     }
@@ -209,5 +233,10 @@ notices! {
     WakingIsNotTold in a_starved_mutex by back_off::a_client_that_locks_again_lets_another_in;
     WakingIsNotTold in a_starved_writer by back_off::a_client_that_writes_again_lets_another_in;
     WakingIsNotTold in a_starved_permit by back_off::a_client_that_takes_a_permit_again_lets_another_in;
+    TokenRangesOverlap in an_unreserved_token by contention::a_range_of_tokens_is_given_out_once;
+    HoldsAreKeptThoughOthersWait in a_hold_kept_for_too_long by contention::a_hold_is_not_kept_when_another_client_waits;
+    HoldsAreKeptThoughOthersWait in a_late_copy_that_grants by contention::a_hold_is_kept_while_no_other_client_waits;
+    GrantsAreNotPushed in a_grant_not_pushed by contention::a_notification_brings_the_grant;
+    GrantsGoToThoseWhoLeft in a_grant_for_nobody by contention::a_waiter_that_left_is_granted_nothing;
     LeasesAreTooLong in a_lease_too_long by mutex::a_dead_holder_is_gone_with_its_lease;
 }

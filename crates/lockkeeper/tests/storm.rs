@@ -214,7 +214,7 @@ impl Layer for FreesAnybody {
         Box::pin(async move {
             let forced = self.0.force_release(request.name.clone()).await?;
             self.0.release(request).await?;
-            Ok(Released { held: !forced.from.is_empty(), next: None, woke: Some(0) })
+            Ok(Released::new(!forced.from.is_empty()).with_woke(0))
         })
     }
 }

@@ -62,8 +62,9 @@ fn anchors(text: &str) -> HashSet<String> {
         let Some(heading) = line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#') && !inside) else {
             continue;
         };
-        let kept = heading.chars().filter(|&letter| letter.is_alphanumeric() || "-_ ".contains(letter));
-        anchors.insert(kept.flat_map(char::to_lowercase).map(|letter| if letter == ' ' { '-' } else { letter }).collect());
+        let kept = heading.chars().filter(|&character| character.is_alphanumeric() || "-_ ".contains(character));
+        anchors
+            .insert(kept.flat_map(char::to_lowercase).map(|character| if character == ' ' { '-' } else { character }).collect());
     }
     anchors
 }

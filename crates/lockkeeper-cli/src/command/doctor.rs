@@ -59,8 +59,9 @@ fn mark(finding: &Finding, private: bool) -> Mark {
     match finding.verdict {
         Verdict::Unfit(_) => Mark::Bad,
         Verdict::Doubtful if private && finding.about == "reach" => Mark::Bad,
-        Verdict::Doubtful => Mark::Note,
         Verdict::Fine => Mark::Ok,
+        // Doubtful, or a verdict that this version does not know.
+        _ => Mark::Note,
     }
 }
 

@@ -56,6 +56,12 @@ pub struct Capabilities {
     pub fencing: bool,
     /// A release may grant to a successor in the same step.
     pub hand_over: bool,
+    /// A release may grant to a successor on the condition that no other client waits ([`Release::if_alone`](super::Release::if_alone)).
+    pub hand_over_if_alone: bool,
+    /// A grant may reserve several tokens ([`Acquire::spare_tokens`](super::Acquire::spare_tokens)).
+    pub token_ranges: bool,
+    /// A notification may bring the grant ([`Watch::grant`](super::Watch::grant)).
+    pub pushed_grants: bool,
     /// Several names in one step: those that go [together](super::Backend::atomic_groups).
     pub acquire_all: bool,
     /// Any text can be a name; else some are refused as [`ErrorKind::InvalidName`].
@@ -91,6 +97,9 @@ impl Capabilities {
             latch: false,
             fencing: false,
             hand_over: false,
+            hand_over_if_alone: false,
+            token_ranges: false,
+            pushed_grants: false,
             acquire_all: false,
             any_name: false,
             push: false,
@@ -136,6 +145,27 @@ impl Capabilities {
     #[must_use]
     pub const fn with_hand_over(mut self) -> Self {
         self.hand_over = true;
+        self
+    }
+
+    /// A release may grant to a successor if no other client waits.
+    #[must_use]
+    pub const fn with_hand_over_if_alone(mut self) -> Self {
+        self.hand_over_if_alone = true;
+        self
+    }
+
+    /// A grant may reserve several tokens.
+    #[must_use]
+    pub const fn with_token_ranges(mut self) -> Self {
+        self.token_ranges = true;
+        self
+    }
+
+    /// A notification may bring the grant.
+    #[must_use]
+    pub const fn with_pushed_grants(mut self) -> Self {
+        self.pushed_grants = true;
         self
     }
 

@@ -16,6 +16,7 @@ pub struct Finding {
 
 /// What a finding means for locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Verdict {
     /// As it should be.
     Fine,

@@ -5,6 +5,7 @@
 //! tested by the `conformance` suite.
 
 mod capability;
+mod count;
 mod event;
 mod finding;
 mod notify;
@@ -15,11 +16,12 @@ mod snapshot;
 mod vote;
 
 pub use capability::{Capabilities, Liveness};
+pub use count::{Count, CountOp, CounterOp, LatchOp, SemaphoreOp};
 pub use event::{Event, GaveUp, LossReason, Observer};
 pub use finding::{Finding, Verdict};
 pub use notify::{Notifier, Subscription};
 pub use outcome::{Attempt, AttemptAll, Busy, CountOutcome, Counted, Grant, Released, Renewed};
-pub use request::{Acquire, Claim, Count, CountOp, CounterOp, Kind, LatchOp, Release, Renew, SemaphoreOp, Watch};
+pub use request::{Acquire, Claim, Kind, Release, Renew, Watch};
 pub use session::{EventSender, KeptAlive, StoreEvent, StoreEvents};
 pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiter};
 pub use vote::{Decision, KeepVotes, Standing, Vote, VoteRequest, Voter};
@@ -32,6 +34,7 @@ use std::time::Duration;
 use crate::error::Result;
 use crate::name::Name;
 use crate::runtime::BoxFuture;
+pub use crate::runtime::Instant;
 
 /// The answer to a request, when it comes.
 pub type Reply<'a, T> = BoxFuture<'a, Result<T>>;

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
+
+use super::Grant;
 
 /// The waiter's end: resolves after a notification, also if that came before the waiter began to wait.
 pub struct Subscription {
@@ -23,6 +25,8 @@ pub struct Notifier(Arc<Shared>);
 struct Shared {
     notified: Notify,
     count: AtomicU64,
+    /// The grant that came with a notification. In a box: nearly all subscriptions never get one.
+    granted: Mutex<Option<Box<Grant>>>,
 }
 
 impl Subscription {
@@ -54,6 +58,15 @@ impl Subscription {
         self.shared.notified.notified()
     }
 
+    /// Takes the grant that a notification brought, if the [watch](super::Watch::grant) asked for one.
+    ///
+    /// [`Grant::good_for`] counts from when the owner's last request was sent that was answered before the grant: the watch, or an acquire
+    /// that was answered `Busy`. If too little of it is left, the waiter asks again with the same owner, which renews the grant.
+    #[must_use]
+    pub fn take_grant(&self) -> Option<Grant> {
+        self.shared.granted.lock().unwrap_or_else(PoisonError::into_inner).take().map(|grant| *grant)
+    }
+
     /// How many notifications have come.
     #[must_use]
     pub(crate) fn count(&self) -> u64 {
@@ -66,6 +79,12 @@ impl Notifier {
     pub fn notify(&self) {
         self.0.count.fetch_add(1, Ordering::AcqRel);
         self.0.notified.notify_one();
+    }
+
+    /// Notifies the subscription, and gives it the grant that its watch asked for. Never blocks for long.
+    pub fn notify_granted(&self, grant: Grant) {
+        *self.0.granted.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(grant));
+        self.notify();
     }
 }
 

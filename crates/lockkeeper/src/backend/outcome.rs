@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The answer to an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Attempt {
     /// It is held, for the lease asked for.
     Granted(Grant),
@@ -27,7 +28,8 @@ pub struct Grant {
     /// The number of the client's session that the hold lives in, see [`KeptAlive`](super::KeptAlive); 0 where holds have leases.
     #[serde(default)]
     pub session: u64,
-    /// How many numbers after `token` the store reserved for this hold too; 0 unless it gives ranges.
+    /// How many numbers after `token` the store reserved for this hold too, so that the client can pass the hold on inside its process with
+    /// a larger token each time. At most what [was asked for](super::Acquire::spare_tokens); a repeated grant may have 0.
     #[serde(default)]
     pub spare_tokens: u32,
 }
@@ -45,6 +47,12 @@ impl Grant {
         Self { session, ..self }
     }
 
+    /// The largest token number that this grant may use.
+    #[must_use]
+    pub fn last_token(&self) -> Option<u64> {
+        self.token.map(|token| token.saturating_add(u64::from(self.spare_tokens)))
+    }
+
     /// The same, with so many further token numbers.
     #[must_use]
     pub const fn with_spare_tokens(self, spare_tokens: u32) -> Self {
@@ -54,6 +62,7 @@ impl Grant {
 
 /// Why to wait, and how long at most before asking again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Busy {
     /// When something may change by itself: a lease or a place in the queue ends. `None`: not known.
     pub retry_in: Option<Duration>,
@@ -63,8 +72,29 @@ pub struct Busy {
     pub placed: bool,
 }
 
+impl Busy {
+    /// Something may change by itself after this time, if that is known; the waiter has left no mark.
+    #[must_use]
+    pub const fn new(retry_in: Option<Duration>) -> Self {
+        Self { retry_in, ahead: None, placed: false }
+    }
+
+    /// So many stand before the owner in the queue.
+    #[must_use]
+    pub const fn with_ahead(self, ahead: u32) -> Self {
+        Self { ahead: Some(ahead), ..self }
+    }
+
+    /// Whether the waiter left a mark in the store.
+    #[must_use]
+    pub const fn with_placed(self, placed: bool) -> Self {
+        Self { placed, ..self }
+    }
+}
+
 /// The answer to an acquire of several names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum AttemptAll {
     /// All are held; one grant each, in the order asked.
     Granted(Vec<Grant>),
@@ -81,6 +111,7 @@ pub enum AttemptAll {
 
 /// The answer to a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Released {
     /// Whether the owner still held it. After a lost answer, `false` only says that the first request arrived.
     pub held: bool,
@@ -91,8 +122,29 @@ pub struct Released {
     pub woke: Option<u32>,
 }
 
+impl Released {
+    /// Whether the owner still held it; nothing was granted to a successor, and how many were notified is not known.
+    #[must_use]
+    pub const fn new(held: bool) -> Self {
+        Self { held, next: None, woke: None }
+    }
+
+    /// What became of the successor.
+    #[must_use]
+    pub const fn with_next(self, next: Option<Attempt>) -> Self {
+        Self { next, ..self }
+    }
+
+    /// So many listeners were notified.
+    #[must_use]
+    pub const fn with_woke(self, woke: u32) -> Self {
+        Self { woke: Some(woke), ..self }
+    }
+}
+
 /// The answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Renewed {
     /// Still held.
     Kept {
@@ -119,6 +171,7 @@ impl Renewed {
 
 /// The answer to a counting request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum CountOutcome {
     /// It was carried out, now or when it first arrived.
     Counted(Counted),
@@ -128,9 +181,18 @@ pub enum CountOutcome {
 
 /// What a counting request did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Counted {
     /// Whether it did something: taken, set, counted down, removed.
     pub done: bool,
     /// The number afterwards (drain: the number before).
     pub value: i64,
+}
+
+impl Counted {
+    /// Whether it did something, and the number afterwards.
+    #[must_use]
+    pub const fn new(done: bool, value: i64) -> Self {
+        Self { done, value }
+    }
 }

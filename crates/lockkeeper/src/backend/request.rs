@@ -53,6 +53,7 @@ impl fmt::Display for Kind {
 
 /// What one wants of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
 pub enum Claim {
     /// All of it; may overtake those who wait.
     Mutex,
@@ -91,6 +92,7 @@ impl Claim {
 
 /// Asks to hold a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Acquire {
     /// What to hold.
     pub name: Name,
@@ -110,10 +112,76 @@ pub struct Acquire {
     pub place: Option<Duration>,
     /// Of permits: the semaphore's size was checked before, so use the size that it has now. `false`: refuse another size than `of`.
     pub any_size: bool,
+    /// Reserve up to so many token numbers after the first, see [`Grant::spare_tokens`](super::Grant::spare_tokens). Needs
+    /// [`Capabilities::token_ranges`](super::Capabilities::token_ranges); other stores ignore it.
+    #[serde(default)]
+    pub spare_tokens: u32,
+}
+
+impl Acquire {
+    /// No store reserves more token numbers than this beside the first: tokens must not run ahead of the server's clock.
+    pub const MAX_SPARE_TOKENS: u32 = 63;
+
+    /// Asks without a place in the queue. It is never late, and as a reader it yields to every writer, until [`with_times`](Self::with_times)
+    /// says more.
+    #[must_use]
+    pub const fn new(name: Name, claim: Claim, owner: WireOwner, lease: Duration) -> Self {
+        let (not_after, since) = (Instant::NEVER, Instant::NEVER);
+        Self { name, claim, owner, lease, not_after, since, beside: None, place: None, any_size: false, spare_tokens: 0 }
+    }
+
+    /// The same for another name.
+    #[must_use]
+    pub fn with_name(self, name: Name) -> Self {
+        Self { name, ..self }
+    }
+
+    /// The same for another owner.
+    #[must_use]
+    pub fn with_owner(self, owner: WireOwner) -> Self {
+        Self { owner, ..self }
+    }
+
+    /// The same with another lease.
+    #[must_use]
+    pub fn with_lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
+    }
+
+    /// Waits since `since`; refused if it arrives after `not_after`.
+    #[must_use]
+    pub fn with_times(self, since: Instant, not_after: Instant) -> Self {
+        Self { not_after, since, ..self }
+    }
+
+    /// Reads beside this writer.
+    #[must_use]
+    pub fn with_beside(self, writer: impl Into<Option<WireOwner>>) -> Self {
+        Self { beside: writer.into(), ..self }
+    }
+
+    /// Keeps a place in the queue for so long, or none.
+    #[must_use]
+    pub fn with_place(self, place: impl Into<Option<Duration>>) -> Self {
+        Self { place: place.into(), ..self }
+    }
+
+    /// Whether to use the size that the semaphore has.
+    #[must_use]
+    pub fn with_any_size(self, any_size: bool) -> Self {
+        Self { any_size, ..self }
+    }
+
+    /// Reserves up to so many further token numbers.
+    #[must_use]
+    pub fn with_spare_tokens(self, spare_tokens: u32) -> Self {
+        Self { spare_tokens, ..self }
+    }
 }
 
 /// Gives up whatever the owner has at a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Release {
     /// Where.
     pub name: Name,
@@ -123,13 +191,61 @@ pub struct Release {
     pub owner: WireOwner,
     /// Who is to have it next, in the same step. Needs [`Capabilities::hand_over`](super::Capabilities::hand_over).
     pub then: Option<Box<Acquire>>,
+    /// Grants to `then` only if the owner held the name and no other client waits for it, in the queue or by a subscription. Otherwise the
+    /// name is free afterwards and [`Released::next`](super::Released::next) is `None`. Needs
+    /// [`Capabilities::hand_over_if_alone`](super::Capabilities::hand_over_if_alone).
+    ///
+    /// A client keeps its hold this way unless others wait. Each such request names a new owner in `then`, so a copy that arrives twice or
+    /// late finds its owner gone and grants nothing.
+    #[serde(default)]
+    pub if_alone: bool,
     /// After the answer no earlier request of this owner can be granted any more. A store that [refuses late
     /// requests](super::Capabilities::refuses_late) may ignore it: its caller waits until `not_after` has passed and releases again.
     pub settle: bool,
 }
 
+impl Release {
+    /// Releases what this owner has, and grants to nobody.
+    #[must_use]
+    pub const fn new(name: Name, claim: Claim, owner: WireOwner) -> Self {
+        Self { name, claim, owner, then: None, if_alone: false, settle: false }
+    }
+
+    /// Releases what `request` asked for.
+    #[must_use]
+    pub fn of(request: &Acquire) -> Self {
+        Self::new(request.name.clone(), request.claim, request.owner)
+    }
+
+    /// The same for another name, the successor's included.
+    #[must_use]
+    pub fn with_name(self, name: Name) -> Self {
+        let then = self.then.map(|then| Box::new(then.with_name(name.clone())));
+        Self { name, then, ..self }
+    }
+
+    /// Grants to this successor in the same step.
+    #[must_use]
+    pub fn with_then(self, then: impl Into<Option<Acquire>>) -> Self {
+        Self { then: then.into().map(Box::new), ..self }
+    }
+
+    /// Grants to the successor only if no other client waits.
+    #[must_use]
+    pub fn with_if_alone(self) -> Self {
+        Self { if_alone: true, ..self }
+    }
+
+    /// Whether no earlier request of this owner can be granted after the answer.
+    #[must_use]
+    pub fn with_settle(self, settle: bool) -> Self {
+        Self { settle, ..self }
+    }
+}
+
 /// Keeps a hold, or looks for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Renew {
     /// Where.
     pub name: Name,
@@ -141,97 +257,23 @@ pub struct Renew {
     pub lease: Option<Duration>,
 }
 
-/// Changes or reads a number.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Count {
-    /// Where.
-    pub name: Name,
-    /// New for each request, the same for its repetitions.
-    pub id: WireOwner,
-    /// Refuse if it arrives later than this; the same for all repetitions.
-    pub not_after: Instant,
-    /// Recognise a repetition for this long.
-    pub remember: Duration,
-    /// What to do.
-    pub op: CountOp,
-}
-
-/// What to do with a number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CountOp {
-    /// To a counting semaphore.
-    Counter(CounterOp),
-    /// To a latch.
-    Latch(LatchOp),
-    /// To the size of a semaphore.
-    Semaphore(SemaphoreOp),
-}
-
-impl CountOp {
-    /// The kind of synchronizer it works on.
+impl Renew {
+    /// Renews a hold for a lease, or only looks for it.
     #[must_use]
-    pub const fn kind(self) -> Kind {
-        match self {
-            Self::Counter(_) => Kind::CountingSemaphore,
-            Self::Latch(_) => Kind::Latch,
-            Self::Semaphore(_) => Kind::Semaphore,
-        }
+    pub const fn new(name: Name, claim: Claim, owner: WireOwner, lease: Option<Duration>) -> Self {
+        Self { name, claim, owner, lease }
     }
 
-    /// Whether it only looks: such a request is neither remembered nor ever late.
+    /// The same for another name.
     #[must_use]
-    pub const fn is_read(self) -> bool {
-        matches!(self, Self::Counter(CounterOp::Read) | Self::Latch(LatchOp::Read) | Self::Semaphore(SemaphoreOp::Read))
+    pub fn with_name(self, name: Name) -> Self {
+        Self { name, ..self }
     }
-}
-
-/// What to do with a counting semaphore. A missing one counts as 0 permits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum CounterOp {
-    /// Set, only if it is not there.
-    Init(u32),
-    /// Take so many, or none.
-    Take(u32),
-    /// Give so many back; creates it.
-    Give(u32),
-    /// Add, or take away also below zero; creates it.
-    Add(i32),
-    /// Set it to 0 and tell what it was, as Redisson does; that may be negative.
-    Drain,
-    /// Look.
-    Read,
-    /// Remove it; afterwards it counts as 0 and may be set again.
-    Remove,
-}
-
-/// What to do with a latch. A missing one counts as 0 and is open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum LatchOp {
-    /// Close it with so many to go, only if it is open.
-    Init(u32),
-    /// One event happened; does nothing to an open latch.
-    Down,
-    /// Look.
-    Read,
-    /// Open it, however many were to go.
-    Remove,
-}
-
-/// What to do with the size of a semaphore.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SemaphoreOp {
-    /// Set, only if it is not there.
-    Init(u32),
-    /// Set; permits above it stay with their holders and are not given out again.
-    Resize(u32),
-    /// Tell how many permits are free, and whether it is there.
-    Read,
-    /// Remove it if nobody holds a permit.
-    Remove,
 }
 
 /// What to listen for.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Watch {
     /// Where.
     pub name: Name,
@@ -241,9 +283,41 @@ pub struct Watch {
     pub owner: WireOwner,
     /// What it waits for; `None` for a number.
     pub claim: Option<Claim>,
+    /// Grant this once it can be granted, and [send the grant](super::Notifier::notify_granted) with the notification. Needs
+    /// [`Capabilities::pushed_grants`](super::Capabilities::pushed_grants); other stores ignore it.
+    ///
+    /// The store may grant it as long as the subscription lives and the request is not late. A waiter that gives up ends its subscription
+    /// and then releases the owner, because a grant may be under way.
+    pub grant: Option<Box<Acquire>>,
 }
 
 impl Watch {
+    /// Listens for what may let this owner have its claim.
+    #[must_use]
+    pub const fn new(name: Name, claim: Claim, owner: WireOwner) -> Self {
+        Self { name, kind: claim.kind(), owner, claim: Some(claim), grant: None }
+    }
+
+    /// Listens for changes of a number. `owner` is a new id.
+    #[must_use]
+    pub const fn number(name: Name, kind: Kind, owner: WireOwner) -> Self {
+        Self { name, kind, owner, claim: None, grant: None }
+    }
+
+    /// Listens for what may let the owner of `request` have it, and asks for the grant itself.
+    #[must_use]
+    pub fn granting(request: Acquire) -> Self {
+        let watch = Self::new(request.name.clone(), request.claim, request.owner);
+        Self { grant: Some(Box::new(request)), ..watch }
+    }
+
+    /// The same for another name.
+    #[must_use]
+    pub fn with_name(self, name: Name) -> Self {
+        let grant = self.grant.map(|grant| Box::new(grant.with_name(name.clone())));
+        Self { name, grant, ..self }
+    }
+
     /// The owner, if only its own place in the queue concerns it: a fair claim. `None`: everything at the name does.
     #[must_use]
     pub fn own_place(&self) -> Option<WireOwner> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Claim, Kind};
-use crate::name::Name;
+use crate::name::{Name, matches_pattern};
 use crate::owner::ClientId;
 
 /// One name, as it was at one moment.
@@ -127,6 +127,12 @@ impl Listing {
     /// The first page of the names that match `pattern`, of about so many.
     pub fn new(pattern: impl Into<String>, limit: usize) -> Self {
         Self { pattern: pattern.into(), after: None, limit }
+    }
+
+    /// Whether the name matches the pattern.
+    #[must_use]
+    pub fn matches(&self, name: &Name) -> bool {
+        matches_pattern(&self.pattern, name.as_str())
     }
 }
 

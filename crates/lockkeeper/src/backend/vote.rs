@@ -14,6 +14,7 @@ use crate::runtime::Instant;
 
 /// Asks a store for its vote.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct VoteRequest {
     /// The mutex, its owner and its lease.
     pub acquire: Acquire,
@@ -24,8 +25,23 @@ pub struct VoteRequest {
     pub max_lease: Duration,
 }
 
+impl VoteRequest {
+    /// Asks for a vote with a token of at least `floor`.
+    #[must_use]
+    pub const fn new(acquire: Acquire, floor: u64, max_lease: Duration) -> Self {
+        Self { acquire, floor, max_lease }
+    }
+
+    /// The same with another floor.
+    #[must_use]
+    pub fn with_floor(self, floor: u64) -> Self {
+        Self { floor, ..self }
+    }
+}
+
 /// Renews votes.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct KeepVotes {
     /// Which votes; mutexes only.
     pub renewals: Vec<Renew>,
@@ -35,8 +51,17 @@ pub struct KeepVotes {
     pub max_lease: Duration,
 }
 
+impl KeepVotes {
+    /// Renews these votes; none that was forgotten is given again after `not_after`.
+    #[must_use]
+    pub const fn new(renewals: Vec<Renew>, not_after: Instant, max_lease: Duration) -> Self {
+        Self { renewals, not_after, max_lease }
+    }
+}
+
 /// The answer to a request for a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Vote {
     /// What the store decided.
     pub decision: Decision,
@@ -44,8 +69,17 @@ pub struct Vote {
     pub clock: u64,
 }
 
+impl Vote {
+    /// A decision, at this time of the store's clock.
+    #[must_use]
+    pub const fn new(decision: Decision, clock: u64) -> Self {
+        Self { decision, clock }
+    }
+}
+
 /// What a store decided about a request for its vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Decision {
     /// As to an acquire.
     Cast(Attempt),
@@ -55,6 +89,7 @@ pub enum Decision {
 
 /// Whether a store's votes count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Standing {
     /// It knows of no run: it is new, or has forgotten everything.
     Unknown,

@@ -63,7 +63,7 @@ pub async fn a_release_tells_whether_it_woke_somebody(world: &World) {
     // A name of its own: some stores notify for a name in every database, and other tests may use the same server.
     let name = format!("m-{}", world.client().id());
     let holder = world.occupy(&name, Claim::Mutex).await;
-    let release = |owner| Release { name: Name::new(&name).unwrap(), claim: Claim::Mutex, owner, then: None, settle: false };
+    let release = |owner| Release::new(Name::new(&name).unwrap(), Claim::Mutex, owner);
     assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, Some(0), "nobody listened");
     let holder = world.occupy(&name, Claim::Mutex).await;
     let subscription = world.listen(&name, Kind::Mutex, None).await;

@@ -14,6 +14,9 @@ pub enum Need {
     Latch,
     Fencing,
     HandOver,
+    HandOverIfAlone,
+    TokenRanges,
+    PushedGrants,
     AcquireAll,
     AnyName,
     Push,
@@ -29,7 +32,7 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Mutex,
         Self::Fair,
         Self::RwLock,
@@ -38,6 +41,9 @@ impl Need {
         Self::Latch,
         Self::Fencing,
         Self::HandOver,
+        Self::HandOverIfAlone,
+        Self::TokenRanges,
+        Self::PushedGrants,
         Self::AcquireAll,
         Self::AnyName,
         Self::Push,
@@ -59,6 +65,9 @@ impl Need {
             Self::Latch => by.latch,
             Self::Fencing => by.fencing,
             Self::HandOver => by.hand_over,
+            Self::HandOverIfAlone => by.hand_over_if_alone,
+            Self::TokenRanges => by.token_ranges,
+            Self::PushedGrants => by.pushed_grants,
             Self::AcquireAll => by.acquire_all,
             Self::AnyName => by.any_name,
             Self::Push => by.push,
@@ -289,6 +298,13 @@ macro_rules! for_each_conformance_case {
                 a_subscriber_is_notified_of_what_happens_afterwards [Push],
                 a_subscriber_is_notified_when_a_number_changes [Push],
                 busy_tells_when_to_ask_again [],
+            }
+            contention {
+                a_range_of_tokens_is_given_out_once [Mutex, Fencing, TokenRanges],
+                a_hold_is_kept_while_no_other_client_waits [Mutex, HandOverIfAlone],
+                a_hold_is_not_kept_when_another_client_waits [Mutex, HandOverIfAlone],
+                a_notification_brings_the_grant [Mutex, PushedGrants],
+                a_waiter_that_left_is_granted_nothing [Mutex, PushedGrants, RefusesLate],
             }
             reentry {
                 an_owner_takes_it_again_without_a_request [Mutex],

@@ -197,7 +197,7 @@ pub async fn counting_twice_is_once(world: &World) {
 
 /// A release with a successor: what `owner` has goes to `then`, in one step.
 async fn hand_over(world: &World, owner: WireOwner, then: Acquire) -> Released {
-    let release = Release { name: then.name.clone(), claim: Claim::Mutex, owner, then: Some(Box::new(then)), settle: false };
+    let release = Release::new(then.name.clone(), Claim::Mutex, owner).with_then(then);
     world.backend().release(release).await.unwrap()
 }
 

@@ -18,6 +18,7 @@ mod world;
 
 pub mod back_off;
 pub mod cancel;
+pub mod contention;
 pub mod contract;
 pub mod counting;
 pub mod fairness;
@@ -67,9 +68,9 @@ pub fn skip(what: &str, why: &str) {
     println!("skipped {what}: {why}");
 }
 
-/// Whether `why` has `wanted` among its words, which are made of ASCII letters, digits, `-` and `.`.
+/// Whether `why` has `wanted` among its words, which are made of ASCII alphanumerics, `-` and `.`.
 fn mentions(why: &str, wanted: &str) -> bool {
-    let between = |letter: char| !(letter.is_ascii_alphanumeric() || letter == '-' || letter == '.');
+    let between = |character: char| !(character.is_ascii_alphanumeric() || character == '-' || character == '.');
     !wanted.is_empty() && why.split(between).any(|word| word.trim_end_matches('.') == wanted)
 }
 

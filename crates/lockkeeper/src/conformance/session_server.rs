@@ -1,6 +1,6 @@
 //! The server of the simulated session store: sessions that end, places in a queue by number, watches that fire once.
 //!
-//! It does what ZooKeeper and etcd do and nothing more: no lease per hold, no clock in a request. The first places of a name hold it.
+//! It does what ZooKeeper and etcd do and nothing more: no lease per hold, no clock in a request.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,14 +8,17 @@ use std::time::Duration;
 
 use super::session_store::SessionFlaw;
 use crate::backend::{
-    Acquire, Attempt, Busy, Claim, ClientCard, Count, CountOp, CountOutcome, Counted, EventSender, Forced, Grant, Holder, Kind,
-    Notifier, Release, Released, SemaphoreOp, Snapshot, StoreEvent, Waiter, Watch,
+    Acquire, Attempt, Claim, Count, CountOp, CountOutcome, Counted, EventSender, Forced, Grant, Kind, Notifier, Release,
+    Released, SemaphoreOp, Snapshot, StoreEvent, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Now, Record};
 use crate::name::Name;
-use crate::owner::{ClientId, WireOwner};
+use crate::owner::WireOwner;
 use crate::runtime::{Instant, Runtime};
+use crate::store::kit::cards::{Cards, add_cards, add_waiter_cards};
+use crate::store::kit::listeners::{Listeners, Registration};
+use crate::store::kit::places::{Place, Places};
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -25,7 +28,7 @@ pub(super) struct Server {
 }
 
 /// All that the server keeps.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) names: BTreeMap<Name, Entry>,
     flaw: SessionFlaw,
@@ -35,27 +38,16 @@ pub(super) struct State {
     /// Which connection opened each session, and when it was last heard of.
     sessions: HashMap<u64, (u64, Instant)>,
     watches: Vec<Watching>,
+    armed: Arc<Listeners<Armed>>,
     pub(super) listeners: Vec<(u64, EventSender)>,
-    pub(super) cards: HashMap<ClientId, (ClientCard, Instant)>,
+    pub(super) cards: Cards,
 }
 
-/// What lies under one name: places in the order of the queue, and the numbers of semaphores, counters and latches.
+/// What lies under one name: places, and the numbers of semaphores, counters and latches.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
-    places: Vec<Place>,
+    places: Places,
     numbers: Record,
-}
-
-#[derive(Debug)]
-struct Place {
-    number: u64,
-    /// Its place in the queue: its number, or that of the writer beside which it reads.
-    order: u64,
-    owner: WireOwner,
-    session: u64,
-    claim: Claim,
-    /// Its owner was told that it holds. Permits are held from then on, other holds follow from the order.
-    granted: bool,
 }
 
 /// A subscription, and what the server watches for it at the moment.
@@ -65,25 +57,17 @@ struct Watching {
     connection: u64,
     watch: Watch,
     notifier: Notifier,
-    armed: Option<Target>,
+    armed: Option<Registration<Armed>>,
     /// How often it was armed.
     times: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Target {
-    /// The place before, which is in the way.
-    Place(u64),
-    /// Everything at the name.
-    All,
-}
+/// What a watch is armed for: a place in the way, or everything at the name. Numbers of places do not come again, so the former fires once.
+type Armed = (Name, Option<u64>);
 
 impl Server {
     pub(super) fn new(runtime: Runtime, lasts: Duration, flaw: SessionFlaw) -> Self {
-        let (names, sessions, cards) = Default::default();
-        let (watches, listeners) = Default::default();
-        let state = State { names, flaw, lasts, last_number: 0, sessions, watches, listeners, cards };
-        Self { runtime, lasts, state: Mutex::new(state) }
+        Self { runtime, lasts, state: Mutex::new(State { flaw, lasts, ..State::default() }) }
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
@@ -105,88 +89,29 @@ impl Server {
 }
 
 impl Entry {
-    fn kind(&self, name: &Name, at: Instant) -> Option<Kind> {
-        let of_numbers = || self.numbers.snapshot(name, at).map(|found| found.kind);
-        self.places.first().map(|place| place.claim.kind()).or_else(of_numbers)
+    /// What is known of the numbers.
+    fn counted(&self, name: &Name, at: Instant) -> Option<Snapshot> {
+        self.numbers.snapshot(name, at)
+    }
+
+    /// Refuses a request for another kind than the one that lives there.
+    fn check_kind(&self, name: &Name, wanted: Kind, at: Instant) -> Result<()> {
+        match self.places.kind().or_else(|| self.counted(name, at).map(|found| found.kind)) {
+            Some(kind) if kind != wanted => Err(kind.instead_of(wanted, name)),
+            _ => Ok(()),
+        }
     }
 
     fn total(&self, name: &Name, at: Instant) -> Option<u32> {
-        self.numbers.snapshot(name, at).and_then(|found| found.total)
+        self.counted(name, at).and_then(|found| found.total)
     }
 
-    /// The permits that are given out.
-    fn used(&self) -> u32 {
-        self.places.iter().filter(|place| place.granted).map(Place::permits).sum()
-    }
-
-    fn find(&self, owner: WireOwner, claim: Claim) -> Option<usize> {
-        let same = |place: &Place| match (place.claim, claim) {
-            (Claim::Read, other) | (other, Claim::Read) => other == Claim::Read && place.claim == claim,
-            (there, wanted) => there.kind() == wanted.kind(),
-        };
-        self.places.iter().position(|place| place.owner == owner && same(place))
-    }
-
-    /// Whether the place at this index holds the name.
-    fn holds(&self, index: usize) -> bool {
-        let (place, before) = (&self.places[index], &self.places[..index]);
-        match place.claim {
-            Claim::Mutex | Claim::Fair | Claim::Write => before.is_empty(),
-            Claim::Read => !before.iter().any(|other| other.claim == Claim::Write && other.order < place.order),
-            Claim::Permits { .. } => place.granted,
-        }
-    }
-
-    /// What the owner of this place has to wait for.
-    fn blocker(&self, index: usize) -> Target {
-        let mut before = self.places[..index].iter().rev();
-        let blocker = match self.places[index].claim {
-            Claim::Permits { .. } => None,
-            Claim::Read => before.find(|other| other.claim == Claim::Write),
-            Claim::Mutex | Claim::Fair | Claim::Write => before.next(),
-        };
-        blocker.map_or(Target::All, |place| Target::Place(place.number))
-    }
-
-    fn insert(&mut self, place: Place) -> usize {
-        let index = self.places.partition_point(|other| (other.order, other.number) < (place.order, place.number));
-        self.places.insert(index, place);
-        index
-    }
-
-    pub(super) fn snapshot(
-        &self,
-        name: &Name,
-        cards: &HashMap<ClientId, (ClientCard, Instant)>,
-        at: Instant,
-    ) -> Option<Snapshot> {
-        let kind = self.kind(name, at)?;
-        let numbers = self.numbers.snapshot(name, at);
-        let (value, total) = numbers.map_or((None, None), |found| (found.value, found.total));
-        let value = value.map(|value| value - i64::from(self.used()));
-        let (mut holders, mut queue) = (Vec::new(), Vec::new());
-        for (index, place) in self.places.iter().enumerate() {
-            let owner = place.owner.to_string();
-            let card = cards.get(&place.owner.client).filter(|(_, until)| *until > at);
-            let client = card.map(|(card, _)| card.clone());
-            if !self.holds(index) {
-                queue.push(Waiter { owner, claim: place.claim, expires_in: None, client });
-                continue;
-            }
-            let claim = if place.claim == Claim::Fair { Claim::Mutex } else { place.claim };
-            holders.push(Holder { owner, claim, held_for: None, lease_left: None, token: place.token(), client });
-        }
-        Some(Snapshot { name: name.clone(), kind, holders, queue, value, total, certain: true })
-    }
-}
-
-impl Place {
-    fn permits(&self) -> u32 {
-        if let Claim::Permits { take, .. } = self.claim { take } else { 0 }
-    }
-
-    fn token(&self) -> Option<u64> {
-        (self.claim.kind() != Kind::Semaphore).then_some(self.order)
+    fn snapshot(&self, name: &Name, at: Instant) -> Option<Snapshot> {
+        let of_places = || self.places.kind().map(|kind| Snapshot::new(name.clone(), kind));
+        let mut seen = self.counted(name, at).or_else(of_places)?;
+        seen.value = seen.value.map(|value| value - i64::from(self.places.used()));
+        (seen.holders, seen.queue) = self.places.describe();
+        Some(seen)
     }
 }
 
@@ -210,7 +135,7 @@ impl State {
         Ok(session)
     }
 
-    pub(super) fn end_silent_sessions(&mut self, now: Instant) {
+    fn end_silent_sessions(&mut self, now: Instant) {
         let lasts = self.lasts;
         let ended = self.sessions.iter().filter(|(_, (_, heard))| now.since(*heard) >= lasts);
         for session in ended.map(|(session, _)| *session).collect::<Vec<_>>() {
@@ -238,25 +163,15 @@ impl State {
     /// Removes places and lets the watches on them fire; whether one of them held the name.
     fn remove(&mut self, name: &Name, which: impl Fn(bool, &Place) -> bool) -> bool {
         let Some(entry) = self.names.get_mut(name) else { return false };
-        let gone: Vec<_> = (0..entry.places.len())
-            .map(|index| (entry.holds(index), &entry.places[index]))
-            .filter(|(holds, place)| which(*holds, place))
-            .map(|(holds, place)| (holds, place.number))
-            .collect();
-        entry.places.retain(|place| gone.iter().all(|(_, number)| *number != place.number));
+        let gone = entry.places.remove(which);
         if entry.places.is_empty() && entry.numbers.is_empty() {
             self.names.remove(name);
         }
-        for watching in self.watches.iter_mut().filter(|watching| watching.watch.name == *name && !gone.is_empty()) {
-            let fires = match watching.armed {
-                Some(Target::All) => true,
-                Some(Target::Place(number)) => gone.iter().any(|(_, removed)| *removed == number),
-                None => false,
-            };
-            if fires {
-                watching.notifier.notify();
-                watching.armed = watching.armed.filter(|target| *target == Target::All);
-            }
+        for number in gone.iter().map(|(_, place)| place.number) {
+            self.armed.notify_key(&(name.clone(), Some(number)));
+        }
+        if !gone.is_empty() {
+            self.armed.notify_key(&(name.clone(), None));
         }
         gone.iter().any(|(held, _)| *held)
     }
@@ -264,7 +179,7 @@ impl State {
     pub(super) fn acquire(&mut self, request: &Acquire, session: u64, at: Instant) -> Result<Attempt> {
         let number = self.next_number();
         let answer = self.attempt(request, session, number, at);
-        if let Ok(Attempt::Busy(Busy { placed: true, .. })) = answer {
+        if matches!(answer, Ok(Attempt::Busy(busy)) if busy.placed) {
             self.arm_for(request.owner, &request.name);
         }
         // A refusal leaves no empty entry.
@@ -276,91 +191,75 @@ impl State {
         let Acquire { name, claim, owner, .. } = request;
         let entry = self.names.entry(name.clone()).or_default();
         entry.numbers.expire(at);
-        if let Some(kind) = entry.kind(name, at).filter(|kind| *kind != claim.kind()) {
-            return Err(kind.instead_of(claim.kind(), name));
-        }
-        let known = entry.find(*owner, *claim);
+        entry.check_kind(name, claim.kind(), at)?;
         if let Claim::Permits { take, of } = *claim {
             let total = entry.total(name, at).unwrap_or(of);
-            if (total != of && !request.any_size) || take == 0 || (take > total && known.is_none()) {
+            let known = entry.places.find(*owner, *claim).is_some();
+            if (total != of && !request.any_size) || take == 0 || (take > total && !known) {
                 let message = format!("cannot take {take} of {of} permits of {name:?}, which has {total}");
                 return Err(Error::new(ErrorKind::InvalidArgument, message));
             }
-            let (op, not_after) = (CountOp::Semaphore(SemaphoreOp::Init(of)), Instant::NEVER);
-            let init = Count { name: name.clone(), id: *owner, not_after, remember: Duration::ZERO, op };
-            entry.numbers.count(&init, Now { at, token: 0 })?;
+            let op = CountOp::Semaphore(SemaphoreOp::Init(of));
+            entry.numbers.count(&Count::new(name.clone(), *owner, op, Duration::ZERO), Now { at, token: 0 })?;
         }
-        let writer = request.beside.and_then(|writer| entry.find(writer, Claim::Write)).filter(|index| entry.holds(*index));
-        let order = writer.map_or(number, |index| entry.places[index].order);
-        let place = Place { number, order, owner: *owner, session, claim: *claim, granted: false };
-        let index = known.unwrap_or_else(|| entry.insert(place));
-        let waits_before = entry.places[..index].iter().any(|place| !place.granted);
-        let free = entry.total(name, at).unwrap_or(0).saturating_sub(entry.used());
-        let place = &mut entry.places[index];
-        place.granted |= claim.kind() == Kind::Semaphore && !waits_before && place.permits() <= free;
-        if entry.holds(index) {
-            let place = &mut entry.places[index];
-            place.granted = true;
-            return Ok(Attempt::Granted(Grant::new(place.token(), self.lasts).in_session(place.session)));
-        }
-        let ahead = (0..index).filter(|before| !entry.holds(*before)).count();
-        let placed = request.place.is_some() || known.is_some();
-        if !placed {
-            entry.places.remove(index);
-        }
-        Ok(Attempt::Busy(Busy { retry_in: None, ahead: u32::try_from(ahead).ok(), placed }))
+        let free = entry.total(name, at).unwrap_or(0).saturating_sub(entry.places.used());
+        let place = Place::new(number, *owner, session, *claim);
+        Ok(match entry.places.ask(place, request.beside, free, request.place.is_some()) {
+            Ok(place) => Attempt::Granted(Grant::new(place.token(), self.lasts).in_session(place.session)),
+            Err(busy) => Attempt::Busy(busy),
+        })
     }
 
     pub(super) fn release(&mut self, request: &Release) -> Released {
-        let place = self.names.get(&request.name).and_then(|entry| {
-            let index = entry.find(request.owner, request.claim)?;
-            let place = &entry.places[index];
-            (self.flaw != SessionFlaw::ForgetsPlaces || place.granted).then_some(place.number)
-        });
-        let held = self.remove(&request.name, |_, mine| Some(mine.number) == place);
-        Released { held, next: None, woke: None }
+        let Release { name, claim, owner, .. } = request;
+        let place = self.names.get(name).and_then(|entry| entry.places.find(*owner, *claim));
+        let place = place.filter(|(place, _)| self.flaw != SessionFlaw::ForgetsPlaces || place.granted);
+        let Some(number) = place.map(|(place, _)| place.number) else { return Released::new(false) };
+        Released::new(self.remove(name, |_, place| place.number == number))
     }
 
     pub(super) fn is_held(&self, name: &Name, owner: WireOwner, claim: Claim) -> bool {
-        let entry = self.names.get(name);
-        entry.is_some_and(|entry| entry.find(owner, claim).is_some_and(|index| entry.holds(index)))
+        let place = self.names.get(name).and_then(|entry| entry.places.find(owner, claim));
+        place.is_some_and(|(_, holds)| holds)
     }
 
     pub(super) fn count(&mut self, request: &Count, at: Instant) -> Result<CountOutcome> {
-        let entry = self.names.entry(request.name.clone()).or_default();
-        if let Some(kind) = entry.kind(&request.name, at).filter(|kind| *kind != request.op.kind()) {
-            return Err(kind.instead_of(request.op.kind(), &request.name));
+        let (name, op) = (&request.name, request.op);
+        let entry = self.names.entry(name.clone()).or_default();
+        entry.check_kind(name, op.kind(), at)?;
+        if op == CountOp::Semaphore(SemaphoreOp::Remove) && !entry.places.is_empty() {
+            let value = i64::from(entry.total(name, at).unwrap_or(0));
+            return Ok(CountOutcome::Counted(Counted::new(false, value)));
         }
-        let used = entry.used();
-        if request.op == CountOp::Semaphore(SemaphoreOp::Remove) && !entry.places.is_empty() {
-            let value = i64::from(entry.total(&request.name, at).unwrap_or(0));
-            return Ok(CountOutcome::Counted(Counted { done: false, value }));
-        }
+        let used = if op == CountOp::Semaphore(SemaphoreOp::Read) { entry.places.used() } else { 0 };
         // There is no clock in a request.
-        let request = Count { not_after: Instant::NEVER, ..request.clone() };
-        let counted = entry.numbers.count(&request, Now { at, token: 0 });
-        if counted.as_ref().is_ok_and(|step| step.wake.all) {
-            let there = self.watches.iter().filter(|watching| watching.watch.name == request.name);
-            there.filter(|watching| watching.armed == Some(Target::All)).for_each(|watching| watching.notifier.notify());
+        let step = entry.numbers.count(&request.clone().with_not_after(Instant::NEVER), Now { at, token: 0 });
+        if step.as_ref().is_ok_and(|step| step.wake.all) {
+            self.armed.notify_key(&(name.clone(), None));
         }
-        self.remove(&request.name, |_, _| false);
-        let mut answer = counted?.answer;
-        if let (CountOutcome::Counted(counted), CountOp::Semaphore(SemaphoreOp::Read)) = (&mut answer, request.op) {
-            counted.value -= i64::from(used);
-        }
-        Ok(answer)
+        self.remove(name, |_, _| false);
+        Ok(match step?.answer {
+            CountOutcome::Counted(Counted { done, value }) => CountOutcome::Counted(Counted::new(done, value - i64::from(used))),
+            late => late,
+        })
     }
 
-    pub(super) fn force_release(&mut self, name: &Name, at: Instant) -> Forced {
-        let found = self.names.get(name).and_then(|entry| entry.snapshot(name, &self.cards, at));
-        let from = found.map(|found| found.holders).unwrap_or_default();
+    pub(super) fn inspect(&self, name: &Name, at: Instant) -> Result<Option<Snapshot>> {
+        let Some(mut seen) = self.names.get(name).and_then(|entry| entry.snapshot(name, at)) else { return Ok(None) };
+        seen.holders = add_cards(seen.holders, |client| Ok(self.cards.card(client, at)))?;
+        seen.queue = add_waiter_cards(seen.queue, |client| Ok(self.cards.card(client, at)))?;
+        Ok(Some(seen))
+    }
+
+    pub(super) fn force_release(&mut self, name: &Name, at: Instant) -> Result<Forced> {
+        let from = self.inspect(name, at)?.map(|seen| seen.holders).unwrap_or_default();
         self.remove(name, |holds, _| holds);
         for owner in from.iter().filter_map(|holder| holder.owner.parse().ok()) {
             for (_, events) in &self.listeners {
                 events.send(StoreEvent::HoldDeleted { name: name.clone(), owner });
             }
         }
-        Forced { from }
+        Ok(Forced::new(from))
     }
 
     /// Adds a subscription; its id.
@@ -376,10 +275,10 @@ impl State {
         self.watches.retain(|watching| watching.id != id);
     }
 
-    /// Watches what is in the way of this owner now. The second watch of each subscription is lost while it is armed, as in a short cut of the
-    /// connection: the client notices that, watches again, and has to assume that something happened.
+    /// Watches what is in the way of this owner now. The second watch of each subscription is lost while it is armed, as when the connection
+    /// breaks for a moment: the client notices that, watches again, and has to assume that something happened.
     fn arm_for(&mut self, owner: WireOwner, name: &Name) {
-        let entry = self.names.get(name);
+        let places = self.names.get(name).map(|entry| &entry.places);
         for watching in self.watches.iter_mut().filter(|watching| watching.watch.owner == owner && watching.watch.name == *name) {
             watching.times += 1;
             watching.armed = None;
@@ -389,8 +288,8 @@ impl State {
                 }
                 watching.notifier.notify();
             }
-            let index = watching.watch.claim.and_then(|claim| entry.and_then(|entry| entry.find(owner, claim)));
-            watching.armed = Some(index.zip(entry).map_or(Target::All, |(index, entry)| entry.blocker(index)));
+            let blocker = places.zip(watching.watch.claim).and_then(|(places, claim)| places.blocker(owner, claim));
+            watching.armed = Some(self.armed.listen((name.clone(), blocker), watching.notifier.clone()));
         }
     }
 }

@@ -14,8 +14,9 @@ use crate::backend::{
     Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, StoreEvents, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::{Name, matches_pattern};
+use crate::name::Name;
 use crate::runtime::{self, Instant, Runtime};
+use crate::store::kit::listing;
 
 /// What is wrong with a simulated store, for tests of the suite itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -189,29 +190,25 @@ impl Backend for SessionStore {
     }
 
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
-        self.send(move |state, _, now| Ok(state.names.get(&name).and_then(|entry| entry.snapshot(&name, &state.cards, now))))
+        self.send(move |state, _, now| state.inspect(&name, now))
     }
 
     fn list(&self, listing: Listing) -> Reply<'_, Page> {
         self.send(move |state, _, now| {
-            let after = listing.after.as_deref().unwrap_or_default();
-            let matching = |name: &&Name| name.as_str() > after && matches_pattern(&listing.pattern, name.as_str());
-            let names: Vec<_> = state.names.keys().filter(matching).take(listing.limit + 1).collect();
-            let more = names.len() > listing.limit;
-            let shown = &names[..names.len().min(listing.limit)];
-            let next = shown.last().filter(|_| more).map(|name| name.as_str().to_owned());
-            let found = shown.iter().filter_map(|name| state.names[*name].snapshot(name, &state.cards, now)).collect();
-            Ok(Page { found, next })
+            let names = |state: &mut State, after: &str, from: &str| {
+                Ok(state.names.keys().filter(|name| name.as_str() > after && name.as_str() >= from).cloned().collect())
+            };
+            listing::page(state, &listing, names, |state, name| state.inspect(name, now))
         })
     }
 
     fn force_release(&self, name: Name) -> Reply<'_, Forced> {
-        self.send(move |state, _, now| Ok(state.force_release(&name, now)))
+        self.send(move |state, _, now| state.force_release(&name, now))
     }
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
         self.send(move |state, _, now| {
-            state.cards.insert(card.id, (card, now.plus(ttl)));
+            state.cards.announce(card, now, now.plus(ttl));
             Ok(())
         })
     }

@@ -236,17 +236,9 @@ impl World {
     #[must_use]
     pub fn ask(&self, name: &str, claim: Claim, owner: WireOwner) -> Acquire {
         let now = self.runtime.now();
-        Acquire {
-            name: Name::new(name).expect("a good name"),
-            claim,
-            owner,
-            lease: self.units(10),
-            not_after: now.plus(self.units(60)),
-            since: now,
-            beside: None,
-            place: Some(Duration::from_secs(5)),
-            any_size: false,
-        }
+        Acquire::new(Name::new(name).expect("a good name"), claim, owner, self.units(10))
+            .with_times(now, now.plus(self.units(60)))
+            .with_place(Duration::from_secs(5))
     }
 
     /// Takes a name at the level of the contract.
@@ -271,7 +263,7 @@ impl World {
 
     /// Gives a name back at the level of the contract; whether it was held.
     pub async fn give_back(&self, name: &str, claim: Claim, owner: WireOwner) -> bool {
-        let request = Release { name: Name::new(name).expect("a good name"), claim, owner, then: None, settle: false };
+        let request = Release::new(Name::new(name).expect("a good name"), claim, owner);
         self.chaos.release(request).await.expect("an answer").held
     }
 
@@ -296,9 +288,11 @@ impl World {
 
     /// Listens at the level of the contract.
     pub async fn listen(&self, name: &str, kind: Kind, owner: Option<WireOwner>) -> Subscription {
-        let claim = owner.map(|_| Claim::Fair);
-        let owner = owner.unwrap_or_else(|| self.stranger());
-        let watch = Watch { name: Name::new(name).expect("a good name"), kind, owner, claim };
+        let name = Name::new(name).expect("a good name");
+        let watch = match owner {
+            Some(owner) => Watch::new(name, Claim::Fair, owner),
+            None => Watch::number(name, kind, self.stranger()),
+        };
         self.chaos.watch(watch).await.expect("a subscription")
     }
 

@@ -10,16 +10,9 @@
 //! use lockkeeper::owner::{ClientId, WireOwner};
 //! use lockkeeper::runtime::Instant;
 //!
-//! let ask = |number| Acquire {
-//!     name: "orders:42".to_owned().try_into().unwrap(),
-//!     claim: Claim::Mutex,
-//!     owner: WireOwner { client: ClientId::from_bits(1), number },
-//!     lease: Duration::from_secs(30),
-//!     not_after: Instant::NEVER,
-//!     since: Instant::default(),
-//!     beside: None,
-//!     place: None,
-//!     any_size: false,
+//! let ask = |number| {
+//!     let owner = WireOwner { client: ClientId::from_bits(1), number };
+//!     Acquire::new("orders:42".to_owned().try_into().unwrap(), Claim::Mutex, owner, Duration::from_secs(30))
 //! };
 //! let mut record = Record::default();
 //! let now = Now { at: Instant::from_nanos(1), token: 7 };

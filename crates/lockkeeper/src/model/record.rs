@@ -159,7 +159,13 @@ impl Record {
         }
         let answer = self.attempt(request, now);
         self.tidy();
-        Ok(Step::quiet(answer?))
+        Ok(Step::quiet(match answer? {
+            // Only a new grant has the token that is due; a repeated one keeps its own, and the numbers after that one are given out.
+            Attempt::Granted(grant) if grant.token == Some(now.token) => {
+                Attempt::Granted(grant.with_spare_tokens(request.spare_tokens.min(Acquire::MAX_SPARE_TOKENS)))
+            }
+            other => other,
+        }))
     }
 
     fn attempt(&mut self, request: &Acquire, now: Now) -> Result<Attempt> {
@@ -173,7 +179,7 @@ impl Record {
         })
     }
 
-    /// Removes all that the owner's claim has here, then grants to the successor, if one is named.
+    /// Removes all that the owner's claim has here, then grants to the successor, if one is named and its condition is met.
     ///
     /// # Errors
     ///
@@ -200,11 +206,23 @@ impl Record {
         };
         self.tidy();
         let next = match &request.then {
-            Some(then) => Some(self.acquire(then, now)?.answer),
-            None => None,
+            Some(then) if !request.if_alone || self.may_keep(held, then) => Some(self.acquire(then, now)?.answer),
+            _ => None,
         };
         let wake = if matches!(next, Some(Attempt::Granted(_))) { Wake::NOBODY } else { wake };
-        Ok(Step { answer: Released { held, next, woke: None }, wake })
+        Ok(Step { answer: Released::new(held).with_next(next), wake })
+    }
+
+    /// Whether a client that released may go on as `then`: no other client is in the queue. A repeated request finds `then` as the holder.
+    fn may_keep(&mut self, held: bool, then: &Acquire) -> bool {
+        // Places that are not loaded may be another client's.
+        let others = self.more_parts;
+        match &mut self.body {
+            Some(Body::Mutex(state)) => {
+                state.hold_of(then.owner).is_some() || held && !others && state.is_left_to(then.owner.client)
+            }
+            _ => held && !others,
+        }
     }
 
     /// Renews the owner's hold, or only looks whether it is there.

@@ -293,7 +293,7 @@ impl Hold {
 
     pub(super) fn release_request(&self) -> Release {
         let Grounds { name, claim, owner, .. } = &self.grounds;
-        Release { name: name.clone(), claim: *claim, owner: *owner, then: None, settle: false }
+        Release::new(name.clone(), *claim, *owner)
     }
 
     /// The first guard.

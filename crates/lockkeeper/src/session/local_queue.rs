@@ -190,7 +190,7 @@ impl LocalQueue {
         slot.offer = Offer::Sent { wish, from: release.owner, not_after };
         drop(slot);
         let (name, claim) = (release.name.clone(), Claim::Mutex);
-        let request = Acquire { name, claim, owner, lease, not_after, since, beside: None, place: None, any_size: false };
+        let request = Acquire::new(name, claim, owner, lease).with_times(since, not_after);
         Some(Box::new(Handing::new(Arc::clone(self), first, release.owner, request, now)))
     }
 }

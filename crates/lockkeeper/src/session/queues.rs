@@ -85,7 +85,7 @@ impl Queues {
             let (orphans, again) = queue.check(now);
             for Orphan { owner, claim } in orphans {
                 let settle = !core.capabilities.refuses_late;
-                let release = Release { name: check.name.clone(), claim, owner, then: None, settle };
+                let release = Release::new(check.name.clone(), claim, owner).with_settle(settle);
                 let (lease, settled_after) = (core.settings.lease, Instant::default());
                 core.undo(Undo { release, lease, settled_after, unanswered: 0, queue: Some(Arc::clone(&queue)) });
             }

@@ -130,7 +130,7 @@ impl Core {
             if let Some(handing) = handing.take() {
                 // Granted to a waiter that has gone: released at once, or everybody would wait until its request counts as settled.
                 if let Some(owner) = handing.deliver(answer.as_ref().ok().and_then(|released| released.next), now) {
-                    let release = Release { name: name.clone(), claim: Claim::Mutex, owner, then: None, settle: false };
+                    let release = Release::new(name.clone(), Claim::Mutex, owner);
                     let settled_after = Instant::default();
                     self.undo(Undo { release, lease, settled_after, unanswered: 0, queue: queue.cloned() });
                 }

@@ -123,17 +123,11 @@ impl<'a> Driver<'a> {
         if let Some(lease) = lease {
             core.capabilities.check_lease(lease)?;
         }
-        let request = Acquire {
-            name: target.name()?.clone(),
-            claim,
-            owner: core.next_owner(),
-            lease: lease.unwrap_or(core.settings.lease),
-            not_after: began,
-            since: began,
-            beside,
-            place: (patience != Patience::Try).then_some(core.settings.place),
-            any_size: target.is_size_checked(),
-        };
+        let request = Acquire::new(target.name()?.clone(), claim, core.next_owner(), lease.unwrap_or(core.settings.lease))
+            .with_times(began, began)
+            .with_beside(beside)
+            .with_place((patience != Patience::Try).then_some(core.settings.place))
+            .with_any_size(target.is_size_checked());
         let limit = core.settings.limit(request.lease);
         let machine = Acquisition::new(patience, began, limit, target.queue.is_some(), core.trouble(patience));
         let kept = lease.is_none();
@@ -317,7 +311,7 @@ impl<'a> Driver<'a> {
     fn undo(&self, left: Option<Left>) {
         if let Some(Left { settled_after, unanswered }) = left {
             let Acquire { name, claim, owner, lease, .. } = &self.request;
-            let release = Release { name: name.clone(), claim: *claim, owner: *owner, then: None, settle: false };
+            let release = Release::new(name.clone(), *claim, *owner);
             self.target.session.core().undo(Undo { release, lease: *lease, settled_after, unanswered, queue: None });
         }
     }
@@ -329,7 +323,7 @@ impl<'a> Driver<'a> {
         }
         let core = self.target.session.core();
         let Acquire { name, claim, owner, .. } = &self.request;
-        let watch = Watch { name: name.clone(), kind: claim.kind(), owner: *owner, claim: Some(*claim) };
+        let watch = Watch::new(name.clone(), *claim, *owner);
         let subscription = Arc::new(core.call(core.settings.command_timeout, core.backend.watch(watch)).await?);
         if let Some(turn) = self.turn.as_ref().filter(|_| subscription.is_shareable()) {
             turn.set_subscription(Arc::clone(&subscription));

@@ -149,7 +149,7 @@ impl Look for Watching<'_> {
 
     async fn listen(&mut self) -> Result<Arc<Subscription>> {
         let core = self.target.session.core();
-        let watch = Watch { name: self.target.name()?.clone(), kind: self.op.kind(), owner: core.next_owner(), claim: None };
+        let watch = Watch::number(self.target.name()?.clone(), self.op.kind(), core.next_owner());
         core.call(core.settings.command_timeout, core.backend.watch(watch)).await.map(Arc::new)
     }
 }

@@ -181,17 +181,14 @@ impl Mortal {
     async fn start(url: &str, name: &str) -> Self {
         let runtime = Runtime::system();
         let store = RedisStore::connect(Config::parse(url).expect("a good URL"), &runtime).await.expect("a server");
-        let request = Acquire {
-            name: Name::new(name).expect("a name"),
-            claim: Claim::Fair,
-            owner: WireOwner { client: ClientId::from_bits(7 << 64 | u128::from(std::process::id())), number: 1 },
-            lease: crate::world::USUAL,
-            not_after: lockkeeper::runtime::Instant::NEVER,
-            since: runtime.now(),
-            beside: None,
-            place: Some(Duration::from_secs(5)),
-            any_size: false,
-        };
+        let request = Acquire::new(
+            Name::new(name).expect("a name"),
+            Claim::Fair,
+            WireOwner { client: ClientId::from_bits(7 << 64 | u128::from(std::process::id())), number: 1 },
+            crate::world::USUAL,
+        )
+        .with_times(runtime.now(), lockkeeper::runtime::Instant::NEVER)
+        .with_place(Duration::from_secs(5));
         Self(tokio::spawn(async move {
             loop {
                 let answer = store.acquire(request.clone()).await.expect("a server");

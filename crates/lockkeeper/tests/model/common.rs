@@ -55,7 +55,7 @@ pub(crate) fn nanos(count: u64) -> Duration {
 }
 
 pub(crate) fn count(id: WireOwner, op: CountOp, remember: u64) -> Request {
-    Request::Count(Count { name: name(), id, not_after: Instant::NEVER, remember: nanos(remember), op })
+    Request::Count(Count::new(name(), id, op, nanos(remember)))
 }
 
 /// A store of one name: it keeps the time and the last token, as the contract asks of stores.

@@ -127,6 +127,7 @@ pub(crate) fn conserves<S: Subject>(deeds: &[(u64, Deed<CounterOp>)]) -> Verdict
                 (put_in, taken_out) = (0, 0);
                 std::mem::take(&mut there)
             }
+            other => unreachable!("{other:?}"),
         };
         ensure(counted.done == done, ALL_OR_NONE, || format!("{op:?} of {before} gave {counted:?}"))?;
         let value = put_in - taken_out;
@@ -136,7 +137,7 @@ pub(crate) fn conserves<S: Subject>(deeds: &[(u64, Deed<CounterOp>)]) -> Verdict
         looks += 1;
         let look = count(count_id(1_000 + looks), CountOp::Counter(CounterOp::Read), 1);
         let seen = bench.send(&look).map_err(|error| error.to_string())?.answer;
-        let expected = Outcome::Count(CountOutcome::Counted(Counted { done: false, value }));
+        let expected = Outcome::Count(CountOutcome::Counted(Counted::new(false, value)));
         ensure(seen == expected, CONSERVED, || format!("{value} should be there, seen {seen:?}"))
     })
 }

@@ -45,6 +45,7 @@ impl Line {
                 ensure(told == stands.then_some(ahead), IN_ORDER, || format!("{ahead} are ahead, {told:?} was told"))?;
             }
             Attempt::Late => {}
+            other => unreachable!("{other:?}"),
         }
         Ok(())
     }

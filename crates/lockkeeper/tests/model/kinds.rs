@@ -54,7 +54,7 @@ fn keeps_its_kind<S: Subject>(kind: Kind, script: &[Move]) -> Verdict {
                 let ask = Ask { who, claim, lease: 5, place: Some(5), age: 0 };
                 refused(&Act::Acquire(ask).request(bench.at(), 0))?;
                 let release = Act::Release { who, claim, then: None };
-                ignored(&release.request(bench.at(), 0), Outcome::Release(Released { held: false, next: None, woke: None }))?;
+                ignored(&release.request(bench.at(), 0), Outcome::Release(Released::new(false)))?;
                 let renew = Act::Renew { who, claim, lease: Some(50) };
                 ignored(&renew.request(bench.at(), 0), Outcome::Renew(Renewed::Gone))?;
             }

@@ -34,6 +34,7 @@ fn counts_down<S: Subject>(deeds: &[(u64, Deed<LatchOp>)]) -> Verdict {
             LatchOp::Init(_) | LatchOp::Read => false,
             LatchOp::Down => to_come.pop().is_some(),
             LatchOp::Remove => !std::mem::take(&mut to_come).is_empty(),
+            other => unreachable!("{other:?}"),
         };
         let left = to_come.len();
         ensure(counted.done == done && usize::try_from(counted.value) == Ok(left), COUNTS_DOWN, || {

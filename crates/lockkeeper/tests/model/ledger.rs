@@ -89,6 +89,7 @@ impl Ledger {
                 ensure(!self.holds(asked.owner, asked.claim), LOST, || format!("{} asks again and is refused", asked.owner))
             }
             Attempt::Late => Err(format!("what comes in time is not late: {asked:?}")),
+            other => unreachable!("{other:?}"),
         }
     }
 

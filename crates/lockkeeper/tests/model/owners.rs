@@ -78,7 +78,7 @@ fn a_stranger_releases_and_renews_nothing() {
         at_each_step::<Record>(script, |bench, _| {
             for claim in [Claim::Mutex, Claim::Fair, Claim::Read, Claim::Write, Claim::Permits { take: 1, of: 3 }] {
                 let release = Act::Release { who: 77, claim, then: None };
-                let gone = Outcome::Release(Released { held: false, next: None, woke: None });
+                let gone = Outcome::Release(Released::new(false));
                 let renew = Act::Renew { who: 77, claim, lease: Some(50) };
                 for (act, expected) in [(release, gone), (renew, Outcome::Renew(Renewed::Gone))] {
                     let mut record = bench.subject.clone();
@@ -116,7 +116,7 @@ fn handing_over_is_releasing_and_then_acquiring() {
                     let (Outcome::Release(first), Outcome::Acquire(next)) = (released.answer, next.answer) else {
                         return Err(format!("an answer fits its request: {step:?}"));
                     };
-                    let expected = Outcome::Release(Released { held: first.held, next: Some(next), woke: None });
+                    let expected = Outcome::Release(Released::new(first.held).with_next(Some(next)));
                     let granted = matches!(next, Attempt::Granted(_));
                     let wake = if granted { Wake::default() } else { released.wake };
                     ensure(step.answer == expected && step.wake == wake, IN_ONE, || {

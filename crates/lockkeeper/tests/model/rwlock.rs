@@ -60,6 +60,7 @@ impl Marks {
                 Ok(())
             }
             (_, Attempt::Late) => Err(format!("what comes in time is not late: {asked:?}")),
+            (_, other) => unreachable!("{other:?}"),
         }
     }
 }

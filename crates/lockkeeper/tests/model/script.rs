@@ -45,17 +45,9 @@ pub(crate) struct Ask {
 
 impl Ask {
     pub(crate) fn at(&self, at: u64) -> Acquire {
-        Acquire {
-            name: name(),
-            claim: self.claim,
-            owner: owner(self.who),
-            lease: nanos(self.lease),
-            not_after: Instant::NEVER,
-            since: Instant::from_nanos(at - self.age),
-            beside: None,
-            place: self.place.map(nanos),
-            any_size: false,
-        }
+        Acquire::new(name(), self.claim, owner(self.who), nanos(self.lease))
+            .with_times(Instant::from_nanos(at - self.age), Instant::NEVER)
+            .with_place(self.place.map(nanos))
     }
 }
 
@@ -64,16 +56,10 @@ impl Act {
     pub(crate) fn request(&self, at: u64, turn: usize) -> Request {
         match self {
             Self::Acquire(ask) => Request::Acquire(ask.at(at)),
-            Self::Release { who, claim, then } => Request::Release(Release {
-                name: name(),
-                claim: *claim,
-                owner: owner(*who),
-                then: then.as_ref().map(|ask| Box::new(ask.at(at))),
-                settle: false,
-            }),
-            Self::Renew { who, claim, lease } => {
-                Request::Renew(Renew { name: name(), claim: *claim, owner: owner(*who), lease: lease.map(nanos) })
+            Self::Release { who, claim, then } => {
+                Request::Release(Release::new(name(), *claim, owner(*who)).with_then(then.as_ref().map(|ask| ask.at(at))))
             }
+            Self::Renew { who, claim, lease } => Request::Renew(Renew::new(name(), *claim, owner(*who), lease.map(nanos))),
             Self::Count { op, remember } => count(count_id(turn), *op, *remember),
             Self::Force => Request::Force,
         }

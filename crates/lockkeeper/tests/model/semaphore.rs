@@ -108,6 +108,7 @@ impl Account {
             SemaphoreOp::Resize(size) => Some(Some(size)),
             SemaphoreOp::Remove if self.out.is_empty() && self.size.is_some() => Some(None),
             SemaphoreOp::Init(_) | SemaphoreOp::Read | SemaphoreOp::Remove => None,
+            other => unreachable!("{other:?}"),
         };
         let (mut done, read) = (expected.is_some(), op == SemaphoreOp::Read);
         self.size = expected.unwrap_or(self.size);
@@ -116,7 +117,7 @@ impl Account {
         if read {
             (done, value) = (self.size.is_some(), self.free());
         }
-        ensure(answer == Outcome::Count(CountOutcome::Counted(Counted { done, value })), SIZE, || {
+        ensure(answer == Outcome::Count(CountOutcome::Counted(Counted::new(done, value))), SIZE, || {
             format!("{op:?} gave {answer:?}")
         })
     }

@@ -17,17 +17,8 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 pub(crate) fn ask(runtime: &Runtime, number: u64) -> Acquire {
     let now = runtime.now();
-    Acquire {
-        name: Name::new("m").unwrap(),
-        claim: Claim::Mutex,
-        owner: WireOwner { client: ClientId::from_bits(1), number },
-        lease: LEASE,
-        not_after: now.plus(Duration::from_secs(2)),
-        since: now,
-        beside: None,
-        place: None,
-        any_size: false,
-    }
+    Acquire::new(Name::new("m").unwrap(), Claim::Mutex, WireOwner { client: ClientId::from_bits(1), number }, LEASE)
+        .with_times(now, now.plus(Duration::from_secs(2)))
 }
 
 pub(crate) fn granted(attempt: Result<Attempt>) -> Option<u64> {
@@ -130,7 +121,7 @@ async fn force_and_time_are_not_undone_by_a_renewal() {
     assert!(granted(quorum.acquire(request.clone()).await).is_some());
     sleep(LEASE).await;
     ward.stores.iter().for_each(|store| store.forget());
-    let renew = Renew { name: request.name, claim: Claim::Mutex, owner: request.owner, lease: Some(LEASE) };
+    let renew = Renew::new(request.name, Claim::Mutex, request.owner, Some(LEASE));
     assert!(quorum.renew(vec![renew]).await.unwrap()[0].is_err());
 }
 
@@ -193,7 +184,7 @@ async fn late_votes_are_taken_back() {
         let began = Instant::now();
         assert!(granted(quorum.acquire(request.clone()).await).is_some());
         assert!(began.elapsed() < Duration::from_millis(5), "a slow server delayed the grant");
-        let release = Release { name: request.name, claim: Claim::Mutex, owner: request.owner, then: None, settle: false };
+        let release = Release::new(request.name, Claim::Mutex, request.owner);
         assert!(quorum.release(release).await.unwrap().held);
         assert!(began.elapsed() < Duration::from_millis(50), "a slow server delayed the release");
         sleep(Duration::from_secs(3)).await;
@@ -222,15 +213,14 @@ async fn tokens_grow_from_one_majority_to_the_next() {
         let down = [(round % 5) as usize, (round / 5 % 5) as usize];
         down.iter().for_each(|server| ward.fall_ill(*server, Illness::Dead));
         // Servers that gave out tokens of their own meanwhile.
-        let request = Acquire { name: Name::new("other").unwrap(), ..ask(&runtime, round) };
-        let vote = VoteRequest { acquire: request.clone(), floor: last + 1_000, max_lease: MAX_LEASE };
+        let request = ask(&runtime, round).with_name(Name::new("other").unwrap());
+        let vote = VoteRequest::new(request.clone(), last + 1_000, MAX_LEASE);
         let vote = ward.stores[(round * 3 % 5) as usize].vote(vote).await.unwrap();
         assert!(matches!(vote.decision, Decision::Cast(Attempt::Granted(_))), "{vote:?}");
         let token = granted(quorum.acquire(ask(&runtime, 1_000 + round)).await).expect("three of five live");
         assert!(token > last, "{token} after {last}");
         last = token;
-        let give_back =
-            |name: &Name, owner| Release { name: name.clone(), claim: Claim::Mutex, owner, then: None, settle: false };
+        let give_back = |name: &Name, owner| Release::new(name.clone(), Claim::Mutex, owner);
         let mine = ask(&runtime, 1_000 + round);
         quorum.release(give_back(&mine.name, mine.owner)).await.unwrap();
         ward.stores[(round * 3 % 5) as usize].release(give_back(&request.name, request.owner)).await.unwrap();
@@ -271,7 +261,7 @@ async fn a_quorum_that_cannot_be_one_is_refused() {
     assert_eq!(client.fair_mutex("m").lock().await.unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(client.rwlock("m").read().await.unwrap_err().kind(), ErrorKind::Unsupported);
     let (renewed, request) = (ward.quorum().await, ask(&runtime, 1));
-    let look = Renew { name: request.name, claim: Claim::Mutex, owner: request.owner, lease: None };
+    let look = Renew::new(request.name, Claim::Mutex, request.owner, None);
     assert!(matches!(renewed.renew(vec![look]).await.unwrap()[0], Ok(Renewed::Gone)));
 }
 

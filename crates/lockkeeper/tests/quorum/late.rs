@@ -11,7 +11,7 @@ use crate::attacks::{LEASE, ask, granted};
 use crate::sick::{Illness, MAX_LEASE, Sort, Ward};
 
 fn release(request: &lockkeeper::backend::Acquire) -> Release {
-    Release { name: request.name.clone(), claim: Claim::Mutex, owner: request.owner, then: None, settle: false }
+    Release::new(request.name.clone(), Claim::Mutex, request.owner)
 }
 
 /// The request that makes servers agree on a token takes the vote if it arrives after the attempt was given up.
@@ -41,7 +41,7 @@ async fn a_renewal_that_arrives_after_the_release_is_withdrawn() {
     assert!(granted(quorum.acquire(request.clone()).await).is_some());
     ward.stores[2].forget();
     ward.carry_late(2, Sort::Renewal, [Some(Duration::from_millis(200))]);
-    let renew = Renew { name: request.name.clone(), claim: Claim::Mutex, owner: request.owner, lease: Some(LEASE) };
+    let renew = Renew::new(request.name.clone(), Claim::Mutex, request.owner, Some(LEASE));
     assert!(matches!(quorum.renew(vec![renew]).await.unwrap()[0], Ok(Renewed::Kept { .. })));
     assert!(quorum.release(release(&request)).await.unwrap().held);
     sleep(Duration::from_millis(250)).await;
@@ -55,8 +55,8 @@ async fn a_late_renewal_gives_no_vote_again() {
     let runtime = Runtime::simulated();
     let ward = Ward::new(1, &runtime);
     let request = ask(&runtime, 1);
-    let renew = Renew { name: request.name.clone(), claim: Claim::Mutex, owner: request.owner, lease: Some(LEASE) };
-    let keep = |not_after| KeepVotes { renewals: vec![renew.clone()], not_after, max_lease: MAX_LEASE };
+    let renew = Renew::new(request.name.clone(), Claim::Mutex, request.owner, Some(LEASE));
+    let keep = |not_after| KeepVotes::new(vec![renew.clone()], not_after, MAX_LEASE);
     let not_after = runtime.now();
     sleep(Duration::from_millis(1)).await;
     assert!(ward.stores[0].keep_votes(keep(not_after)).await.unwrap()[0].is_err(), "in quarantine, and late");
@@ -95,7 +95,7 @@ async fn a_hold_takes_no_vote_of_another_owner() {
     assert!(granted(ward.stores[2].acquire(other.clone()).await).is_some());
     let request = ask(&runtime, 1);
     assert!(granted(quorum.acquire(request.clone()).await).is_some());
-    let renew = Renew { name: request.name.clone(), claim: Claim::Mutex, owner: request.owner, lease: Some(LEASE) };
+    let renew = Renew::new(request.name.clone(), Claim::Mutex, request.owner, Some(LEASE));
     assert!(matches!(quorum.renew(vec![renew]).await.unwrap()[0], Ok(Renewed::Kept { .. })));
     sleep(Duration::from_secs(5)).await;
     assert!(quorum.release(release(&request)).await.unwrap().held);

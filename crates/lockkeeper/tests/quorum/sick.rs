@@ -251,10 +251,11 @@ impl Voter for Sick {
         Box::pin(async move {
             let ahead = self.ahead.load(Ordering::SeqCst);
             let shifted = |time: u64, by: i64| time.saturating_add_signed(by);
-            let request = VoteRequest { floor: shifted(request.floor, -ahead), ..request };
+            let floor = shifted(request.floor, -ahead);
+            let request = request.with_floor(floor);
             let mut vote = if illness == Illness::Forgetful {
                 let attempt = self.store.acquire(request.acquire).await?;
-                Vote { decision: Decision::Cast(attempt), clock: 0 }
+                Vote::new(Decision::Cast(attempt), 0)
             } else {
                 self.suffer(self.store.vote(request)).await?
             };

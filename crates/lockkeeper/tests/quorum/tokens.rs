@@ -21,8 +21,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 async fn clock(ward: &Ward, runtime: &Runtime) -> u64 {
     let mut latest = 0;
     for index in 0..ward.stores.len() {
-        let late = Acquire { not_after: lockkeeper::runtime::Instant::default(), ..ask(runtime, 0) };
-        let vote = ward.server(index).vote(VoteRequest { acquire: late, floor: 0, max_lease: MINUTE }).await.unwrap();
+        let late = ask(runtime, 0).with_times(lockkeeper::runtime::Instant::default(), lockkeeper::runtime::Instant::default());
+        let vote = ward.server(index).vote(VoteRequest::new(late, 0, MINUTE)).await.unwrap();
         assert_eq!(vote.decision, Decision::Cast(Attempt::Late));
         latest = latest.max(vote.clock);
     }
@@ -50,12 +50,12 @@ async fn furthest_ahead(ward: &Ward, runtime: &Runtime, clients: u64, grants: u6
                 let mut last = 0;
                 for number in 1..=grants / clients / TASKS {
                     let owner = WireOwner { client: ClientId::from_bits(u128::from(client + 1)), number: task << 32 | number };
-                    let request = Acquire { name: name.clone(), owner, ..ask(&runtime, number) };
+                    let request = ask(&runtime, number).with_name(name.clone()).with_owner(owner);
                     let token = granted(quorum.acquire(request).await).expect("nobody else wants it");
                     assert!(token > last, "{token} after {last}");
                     last = token;
                     furthest.fetch_max(token.saturating_sub(fastest()), Ordering::Relaxed);
-                    let release = Release { name: name.clone(), claim: Claim::Mutex, owner, then: None, settle: false };
+                    let release = Release::new(name.clone(), Claim::Mutex, owner);
                     quorum.release(release).await.unwrap();
                 }
             }));
@@ -110,8 +110,8 @@ async fn tokens_grow_after_all_servers_forgot_everything() {
     // The worst that a client can do: it asks each server for the largest token that it accepts.
     let mut last = 0;
     for server in 0..3 {
-        let request = Acquire { name: Name::new("worst").unwrap(), ..ask(&runtime, 1) };
-        let request = VoteRequest { acquire: request, floor: u64::MAX / 4, max_lease: MINUTE };
+        let request = ask(&runtime, 1).with_name(Name::new("worst").unwrap());
+        let request = VoteRequest::new(request, u64::MAX / 4, MINUTE);
         let vote = ward.server(server).vote(request).await.unwrap();
         let Decision::Cast(Attempt::Granted(grant)) = vote.decision else { panic!("{vote:?}") };
         let token = grant.token.unwrap();
@@ -140,12 +140,12 @@ async fn a_server_whose_clock_is_wrong_does_not_move_the_others() {
         let quorum = ward.newcomers(MINUTE);
         let mut last = 0;
         for number in 1..=200 {
-            let request = Acquire { lease: LEASE, ..ask(&runtime, number) };
+            let request = ask(&runtime, number).with_lease(LEASE);
             let attempt = quorum.acquire(request.clone()).await;
             let Some(token) = granted(attempt.clone()) else { panic!("{wrong} s, request {number}: {attempt:?}") };
             assert!(token > last, "{token} after {last}");
             last = token;
-            let release = Release { name: request.name, claim: Claim::Mutex, owner: request.owner, then: None, settle: false };
+            let release = Release::new(request.name, Claim::Mutex, request.owner);
             quorum.release(release).await.unwrap();
         }
         let truth = runtime.wall_micros();
@@ -165,7 +165,7 @@ async fn servers_whose_counters_are_ahead_of_their_clocks_still_agree() {
     quorum.admit_new().await.unwrap();
     let release = |request: &Acquire| {
         let Acquire { name, owner, .. } = request.clone();
-        Release { name, claim: Claim::Mutex, owner, then: None, settle: false }
+        Release::new(name, Claim::Mutex, owner)
     };
     // Each server's counter goes two minutes ahead of its clock, and a little further than the one before.
     for server in 0..3_u64 {
@@ -173,10 +173,7 @@ async fn servers_whose_counters_are_ahead_of_their_clocks_still_agree() {
             let request = ask(&runtime, 100 + step);
             let mut floor = u64::MAX / 4 - server;
             for _ in 0..2 {
-                ward.stores[server as usize]
-                    .vote(VoteRequest { acquire: request.clone(), floor, max_lease: MINUTE })
-                    .await
-                    .unwrap();
+                ward.stores[server as usize].vote(VoteRequest::new(request.clone(), floor, MINUTE)).await.unwrap();
                 floor -= server * 1_000;
             }
             ward.stores[server as usize].release(release(&request)).await.unwrap();

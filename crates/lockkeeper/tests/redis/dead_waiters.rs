@@ -22,17 +22,14 @@ const PLACE: Duration = Duration::from_secs(600);
 
 /// One request of a fair waiter, as its client sends it about once a second.
 pub(crate) fn fair_request(name: &str, number: u64, place: Duration) -> Acquire {
-    Acquire {
-        name: Name::new(name).expect("a name"),
-        claim: Claim::Fair,
-        owner: WireOwner { client: ClientId::from_bits(77), number },
-        lease: Duration::from_secs(30),
-        not_after: lockkeeper::runtime::Instant::NEVER,
-        since: Runtime::system().now(),
-        beside: None,
-        place: Some(place),
-        any_size: false,
-    }
+    Acquire::new(
+        Name::new(name).expect("a name"),
+        Claim::Fair,
+        WireOwner { client: ClientId::from_bits(77), number },
+        Duration::from_secs(30),
+    )
+    .with_times(Runtime::system().now(), lockkeeper::runtime::Instant::NEVER)
+    .with_place(place)
 }
 
 /// Lets so many wait whose process dies at once: they never ask again.

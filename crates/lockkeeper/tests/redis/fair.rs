@@ -49,10 +49,7 @@ async fn waits(store: &RedisStore, number: u64) {
 
 async fn leaves(store: &RedisStore, number: u64) {
     let request = fair_request("m", number, PLACE);
-    store
-        .release(Release { name: request.name, claim: Claim::Fair, owner: request.owner, then: None, settle: false })
-        .await
-        .unwrap();
+    store.release(Release::new(request.name, Claim::Fair, request.owner)).await.unwrap();
 }
 
 /// Ours before, between and behind theirs come and go: theirs keep the time that they had, or five minutes.

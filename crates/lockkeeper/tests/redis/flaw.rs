@@ -108,7 +108,7 @@ impl Layer for Flawed {
         Box::pin(async move {
             if self.flaw == Flaw::NoOwnerCheckOnRelease {
                 let forced = self.store.force_release(request.name).await?;
-                return Ok(Released { held: !forced.from.is_empty(), next: None, woke: Some(0) });
+                return Ok(Released::new(!forced.from.is_empty()).with_woke(0));
             }
             self.store.release(request).await
         })

@@ -72,7 +72,7 @@ fn name(text: &str) -> Name {
 }
 
 fn watch(text: &str) -> Watch {
-    Watch { name: name(text), kind: Kind::Mutex, owner: "00000000-0000-0000-0000-000000000001:1".parse().unwrap(), claim: None }
+    Watch::number(name(text), Kind::Mutex, "00000000-0000-0000-0000-000000000001:1".parse().unwrap())
 }
 
 /// Lets pass what a new connection rings for: that something may have been missed.

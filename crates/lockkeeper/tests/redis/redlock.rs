@@ -327,20 +327,18 @@ async fn tokens_stay_close_to_the_clocks_and_grow_after_a_flush() {
 async fn respects_the_floor(voter: &dyn Voter, runtime: &Runtime) {
     let max_lease = Duration::from_secs(60);
     voter.admit(max_lease).await.unwrap();
-    let request = |name: &str, floor| VoteRequest {
-        acquire: Acquire {
-            name: Name::new(name).unwrap(),
-            claim: Claim::Mutex,
-            owner: WireOwner { client: runtime.client_id(), number: 1 },
-            lease: Duration::from_secs(10),
-            not_after: runtime.now().plus(Duration::from_secs(2)),
-            since: runtime.now(),
-            beside: None,
-            place: None,
-            any_size: false,
-        },
-        floor,
-        max_lease,
+    let request = |name: &str, floor| {
+        VoteRequest::new(
+            Acquire::new(
+                Name::new(name).unwrap(),
+                Claim::Mutex,
+                WireOwner { client: runtime.client_id(), number: 1 },
+                Duration::from_secs(10),
+            )
+            .with_times(runtime.now(), runtime.now().plus(Duration::from_secs(2))),
+            floor,
+            max_lease,
+        )
     };
     let vote = async |request: VoteRequest| {
         let vote = voter.vote(request).await.unwrap();
@@ -352,7 +350,7 @@ async fn respects_the_floor(voter: &dyn Voter, runtime: &Runtime) {
     assert!(token >= clock, "{token} is behind the clock, {clock}");
     // The same owner again, as a quorum asks when its servers differ.
     let floor = token + 1_000_000;
-    let (raised, _) = vote(VoteRequest { floor, ..first.clone() }).await;
+    let (raised, _) = vote(first.clone().with_floor(floor)).await;
     assert!(raised >= floor, "{raised} is below the floor {floor}");
     let (again, _) = vote(first).await;
     assert!(again >= raised, "{again} after {raised}");

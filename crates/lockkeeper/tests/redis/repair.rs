@@ -16,17 +16,7 @@ use crate::cost::own;
 const LONG: Duration = Duration::from_secs(60);
 
 fn ask(runtime: &Runtime, claim: Claim, owner: WireOwner) -> Acquire {
-    Acquire {
-        name: Name::new("rw").unwrap(),
-        claim,
-        owner,
-        lease: LONG,
-        not_after: runtime.now().plus(LONG),
-        since: runtime.now(),
-        beside: None,
-        place: None,
-        any_size: false,
-    }
+    Acquire::new(Name::new("rw").unwrap(), claim, owner, LONG).with_times(runtime.now(), runtime.now().plus(LONG))
 }
 
 fn locks(eyes: &mut Connection) -> Vec<String> {
@@ -60,7 +50,7 @@ async fn a_hash_outlives_its_read_holds() {
     let client = runtime.client_id();
     for number in 1..=300 {
         let lease = Duration::from_millis(20_000 + 7 * (number * 37 % 50));
-        let request = Acquire { lease, ..ask(&runtime, Claim::Read, WireOwner { client, number }) };
+        let request = ask(&runtime, Claim::Read, WireOwner { client, number }).with_lease(lease);
         assert!(matches!(store.acquire(request).await.unwrap(), Attempt::Granted(_)));
         // One script, so that both are read at one moment. It may be in the middle of a millisecond.
         let (hash, hold): (i64, i64) = redis::Script::new("return {redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])}")
@@ -206,12 +196,14 @@ async fn a_counting_request_is_remembered_until_it_must_be_late() {
     let runtime = Runtime::system();
     let store = RedisStore::connect(Config::parse(&server.url(0)).unwrap(), &runtime).await.unwrap();
     let client = runtime.client_id();
-    let count = |number, not_after| Count {
-        name: Name::new("jobs").unwrap(),
-        id: WireOwner { client, number },
-        not_after,
-        remember: Duration::from_secs(2),
-        op: CountOp::Counter(CounterOp::Give(1)),
+    let count = |number, not_after| {
+        Count::new(
+            Name::new("jobs").unwrap(),
+            WireOwner { client, number },
+            CountOp::Counter(CounterOp::Give(1)),
+            Duration::from_secs(2),
+        )
+        .with_not_after(not_after)
     };
     let mut left =
         |number| -> i64 { eyes.pttl(format!("lockkeeper:request:{{jobs}}:{}", WireOwner { client, number })).unwrap() };

@@ -17,7 +17,7 @@ async fn store(site: &Site) -> Arc<RedisStore> {
 
 fn watch(name: &str) -> Watch {
     let owner = "00000000-0000-0000-0000-000000000001:1".parse().unwrap();
-    Watch { name: Name::new(name).unwrap(), kind: Kind::Mutex, owner, claim: None }
+    Watch::number(Name::new(name).unwrap(), Kind::Mutex, owner)
 }
 
 /// How many channels of mutexes the server has subscribers for.

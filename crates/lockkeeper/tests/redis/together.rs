@@ -281,16 +281,9 @@ async fn requests_that_gather_keep_their_own_latest_times() {
     let store = RedisStore::connect(Config::parse(&server.url(0)).unwrap(), &runtime).await.unwrap();
     let (now, client) = (runtime.now(), runtime.client_id());
     let is_late = |n: usize| n % 5 == 3;
-    let asks = (0..20).map(|n| Acquire {
-        name: Name::new(format!("n{n}")).unwrap(),
-        claim: Claim::Mutex,
-        owner: WireOwner { client, number: n as u64 + 1 },
-        lease: LONG,
-        not_after: if is_late(n) { now } else { now.plus(LONG) },
-        since: now,
-        beside: None,
-        place: None,
-        any_size: false,
+    let asks = (0..20).map(|n| {
+        Acquire::new(Name::new(format!("n{n}")).unwrap(), Claim::Mutex, WireOwner { client, number: n as u64 + 1 }, LONG)
+            .with_times(now, if is_late(n) { now } else { now.plus(LONG) })
     });
     // The clock of the server is known to a moment only.
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -305,7 +298,7 @@ async fn requests_that_gather_keep_their_own_latest_times() {
         match attempt {
             Attempt::Late => assert!(is_late(n), "{n} was not late"),
             Attempt::Granted(_) => assert!(!is_late(n), "{n} was late"),
-            Attempt::Busy(_) => panic!("{n} is nobody's"),
+            other => panic!("{n} is nobody's: {other:?}"),
         }
         assert_eq!(eyes.exists::<_, bool>(format!("n{n}")).unwrap(), !is_late(n), "{n}");
     }

@@ -28,26 +28,13 @@ impl Holder {
         let runtime = Runtime::system();
         let store = open(folder).await;
         let (owner, name) = (WireOwner { client: runtime.client_id(), number: 1 }, Name::new("held").unwrap());
-        let asked = Acquire {
-            name: name.clone(),
-            claim: Claim::Mutex,
-            owner,
-            lease: Duration::from_secs(60),
-            not_after: runtime.now().plus(Duration::from_secs(60)),
-            since: runtime.now(),
-            beside: None,
-            place: None,
-            any_size: false,
-        };
+        let asked = Acquire::new(name.clone(), Claim::Mutex, owner, Duration::from_secs(60))
+            .with_times(runtime.now(), runtime.now().plus(Duration::from_secs(60)));
         matches!(store.acquire(asked).await.unwrap(), Attempt::Granted(_)).then_some(Self { store, owner, name })
     }
 
     async fn release(&self) {
-        let released = self
-            .store
-            .release(Release { name: self.name.clone(), claim: Claim::Mutex, owner: self.owner, then: None, settle: false })
-            .await
-            .unwrap();
+        let released = self.store.release(Release::new(self.name.clone(), Claim::Mutex, self.owner)).await.unwrap();
         assert!(released.held && released.woke > Some(0), "{released:?}");
     }
 }
@@ -58,12 +45,7 @@ async fn open(folder: &Folder) -> Arc<SqliteStore> {
 
 async fn subscription(store: &SqliteStore) -> Subscription {
     store
-        .watch(Watch {
-            name: Name::new("held").unwrap(),
-            kind: Kind::Mutex,
-            owner: "00000000-0000-0000-0000-000000000001:1".parse().unwrap(),
-            claim: None,
-        })
+        .watch(Watch::number(Name::new("held").unwrap(), Kind::Mutex, "00000000-0000-0000-0000-000000000001:1".parse().unwrap()))
         .await
         .unwrap()
 }

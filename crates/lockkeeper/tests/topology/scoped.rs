@@ -31,7 +31,8 @@ impl Scoped {
     }
 
     fn acquire_inside(&self, request: Acquire) -> Acquire {
-        Acquire { name: self.inside(&request.name), ..request }
+        let name = self.inside(&request.name);
+        request.with_name(name)
     }
 }
 
@@ -58,20 +59,26 @@ impl Layer for Scoped {
     }
 
     fn release(&self, request: Release) -> Reply<'_, Released> {
-        let then = request.then.map(|then| Box::new(self.acquire_inside(*then)));
-        self.store.release(Release { name: self.inside(&request.name), then, ..request })
+        let name = self.inside(&request.name);
+        self.store.release(request.with_name(name))
     }
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
-        self.store.renew(requests.into_iter().map(|request| Renew { name: self.inside(&request.name), ..request }).collect())
+        let inside = |request: Renew| {
+            let name = self.inside(&request.name);
+            request.with_name(name)
+        };
+        self.store.renew(requests.into_iter().map(inside).collect())
     }
 
     fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
-        self.store.count(Count { name: self.inside(&request.name), ..request })
+        let name = self.inside(&request.name);
+        self.store.count(request.with_name(name))
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
-        self.store.watch(Watch { name: self.inside(&watch.name), ..watch })
+        let name = self.inside(&watch.name);
+        self.store.watch(watch.with_name(name))
     }
 
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {

@@ -37,7 +37,7 @@ async fn a_cluster_server_that_was_away_for_two_seconds_is_listened_to_again() {
     }
     let store: Arc<RedisStore> = RedisStore::connect(Config::parse(&cluster.url()).unwrap(), &Runtime::system()).await.unwrap();
     let owner = "00000000-0000-0000-0000-000000000001:1".parse().unwrap();
-    let watch = Watch { name: Name::new("a").unwrap(), kind: Kind::Mutex, owner, claim: None };
+    let watch = Watch::number(Name::new("a").unwrap(), Kind::Mutex, owner);
     let _subscription = store.watch(watch).await.unwrap();
     let port = cluster.servers[2].port;
     assert_eq!(subscribers(port), 1);

@@ -6,14 +6,14 @@ pub(super) fn unknown(word: &str, known: &[&str]) -> String {
     format!("there is no setting {word:?}; did you mean {meant}?")
 }
 
-/// How many letters have to be changed, added or taken away.
+/// How many characters have to be changed, added or taken away.
 fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, letter) in one.chars().enumerate() {
+    for (i, character) in one.chars().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);
         for (j, with) in other.iter().enumerate() {
-            let changed = diagonal + usize::from(letter != *with);
+            let changed = diagonal + usize::from(character != *with);
             diagonal = row[j + 1];
             row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
         }

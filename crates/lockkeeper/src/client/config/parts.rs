@@ -52,7 +52,7 @@ impl Parts {
 
 /// An address is `host:port`: anything else would be read as another part of the URL.
 pub(super) fn check_address(address: &str) -> Result<(), String> {
-    let fine = |letter: char| letter.is_alphanumeric() || matches!(letter, '.' | '-' | '_' | ':' | '[' | ']');
+    let fine = |character: char| character.is_alphanumeric() || matches!(character, '.' | '-' | '_' | ':' | '[' | ']');
     if !address.is_empty() && address.chars().all(fine) {
         return Ok(());
     }

@@ -169,7 +169,7 @@ impl Connection {
         loop {
             let (name, owner) = key.clone();
             let voter = Arc::clone(&self.voter);
-            let request = Release { name, claim: Claim::Mutex, owner, then: None, settle: false };
+            let request = Release::new(name, Claim::Mutex, owner);
             let question = async move { voter.release(request).await };
             let answer = self.member.ask(&self.runtime, TRY, question).await;
             if let Some(told) = told.take() {

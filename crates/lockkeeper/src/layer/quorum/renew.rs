@@ -144,17 +144,8 @@ impl Shared {
         }
         let Some(unsettled) = server.member.unsettle(&key) else { return };
         let now = self.runtime.now();
-        let acquire = Acquire {
-            name: renewal.name.clone(),
-            claim: renewal.claim,
-            owner: renewal.owner,
-            lease,
-            not_after: now.plus(RENEWING.min(lease / 5)),
-            since: now,
-            beside: None,
-            place: None,
-            any_size: false,
-        };
+        let acquire = Acquire::new(renewal.name.clone(), renewal.claim, renewal.owner, lease)
+            .with_times(now, now.plus(RENEWING.min(lease / 5)));
         let request = VoteRequest { acquire, floor: 0, max_lease: self.max_lease };
         runtime::spawn(vote(server.clone(), Arc::clone(self), request, unsettled, None));
     }

@@ -27,6 +27,8 @@ const LISTENING: Duration = Duration::from_secs(3);
 impl Quorum {
     pub(super) async fn watch_majority(&self, watch: Watch) -> Result<Subscription> {
         let (answers, mut answered) = mpsc::unbounded_channel();
+        // One server alone grants nothing.
+        let watch = Watch { grant: None, ..watch };
         for server in &self.servers {
             let watch = watch.clone();
             server.ask(LISTENING, &answers, |voter| Box::pin(async move { voter.watch(watch).await }));

@@ -14,17 +14,13 @@ use crate::session::{Session, Settings};
 const LIMIT: Duration = Duration::from_secs(3);
 
 fn request(number: u64) -> Acquire {
-    Acquire {
-        name: Name::new("m").unwrap(),
-        claim: Claim::Mutex,
-        owner: WireOwner { client: ClientId::from_bits(1), number },
-        lease: Duration::from_secs(30),
-        not_after: Instant::NEVER,
-        since: Instant::default(),
-        beside: None,
-        place: None,
-        any_size: false,
-    }
+    Acquire::new(
+        Name::new("m").unwrap(),
+        Claim::Mutex,
+        WireOwner { client: ClientId::from_bits(1), number },
+        Duration::from_secs(30),
+    )
+    .with_times(Instant::default(), Instant::NEVER)
 }
 
 /// A store that never answers.
@@ -126,7 +122,7 @@ async fn a_hand_over_whose_release_is_left_is_revoked() {
     assert_eq!(turn.stand(&wait, now), Stand::Behind);
     let Acquire { name, claim, owner, .. } = holder;
     let holder_owner = owner;
-    let release = Release { name, claim, owner, then: None, settle: false };
+    let release = Release::new(name, claim, owner);
     let handing = queue.hand_over(&release, core).unwrap();
     assert_eq!(turn.stand(&wait, now), Stand::Wait);
     let later = now.plus(LIMIT + MARGIN);
@@ -144,7 +140,7 @@ fn granted() -> Attempt {
 }
 
 fn release(of: &Acquire) -> Release {
-    Release { name: of.name.clone(), claim: of.claim, owner: of.owner, then: None, settle: false }
+    Release::new(of.name.clone(), of.claim, of.owner)
 }
 
 /// The same hold was granted twice, and the answer to the waiter's own request came first: it is in use, so the other answer ends nothing.

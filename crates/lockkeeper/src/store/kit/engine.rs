@@ -83,7 +83,7 @@ trait Answer {
         false
     }
 
-    /// The token that was granted.
+    /// The largest token that was granted.
     fn token(&self) -> Option<u64> {
         None
     }
@@ -95,7 +95,7 @@ impl Answer for Attempt {
     }
 
     fn token(&self) -> Option<u64> {
-        if let Self::Granted(grant) = self { grant.token } else { None }
+        if let Self::Granted(grant) = self { grant.last_token() } else { None }
     }
 }
 
@@ -189,7 +189,7 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
         let then = request.then.as_ref().map(|then| then.owner);
         let asked = RequestRef::Release(request);
         let (released, woke) = self.step(&request.name, asked, then, |record, now| record.release(request, now))?;
-        Ok(Released { woke: Some(woke), ..released })
+        Ok(released.with_woke(woke))
     }
 
     pub(crate) fn renew(&mut self, request: &Renew) -> Result<Renewed> {

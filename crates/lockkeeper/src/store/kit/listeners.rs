@@ -1,108 +1,181 @@
 //! The listener table: which subscriptions wait for which name. No operation depends on the number of other names.
 
-use std::collections::HashMap;
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::{Notifier, Subscription};
+use crate::backend::{Acquire, Notifier, Subscription, Watch};
 use crate::model::Wake;
 use crate::name::Name;
-use crate::owner::WireOwner;
+use crate::owner::{ClientId, WireOwner};
 
-/// The subscriptions of one store inside this process.
-#[derive(Debug, Default)]
-pub(crate) struct Listeners(Mutex<Table>);
+/// The subscriptions of one store inside this process, by name, or by whatever key its notifications carry.
+#[derive(Debug)]
+pub(crate) struct Listeners<K = Name>(Mutex<Table<K>>);
 
-#[derive(Debug, Default)]
-struct Table {
-    names: HashMap<Name, Listening>,
+#[derive(Debug)]
+struct Table<K> {
+    keys: HashMap<K, Listening>,
     last_id: u64,
 }
 
-/// The subscriptions to one name.
+/// The subscriptions to one key.
 #[derive(Debug, Default)]
 struct Listening {
-    /// To everything at the name.
-    all: HashMap<u64, Notifier>,
+    /// To everything there.
+    all: HashMap<u64, (Option<ClientId>, Notifier)>,
     /// Only to what concerns the owner's place in the queue.
     owners: HashMap<WireOwner, Vec<(u64, Notifier)>>,
+    /// Those that asked for a grant, in the order in which they came. They are in `all` or in `owners` too.
+    granting: BTreeMap<u64, (Box<Acquire>, Notifier)>,
 }
 
 impl Listening {
     fn notifiers(&self) -> impl Iterator<Item = &Notifier> {
-        self.all.values().chain(self.owners.values().flatten().map(|(_, notifier)| notifier))
+        let owners = self.owners.values().flatten().map(|(_, notifier)| notifier);
+        self.all.values().map(|(_, notifier)| notifier).chain(owners)
     }
 }
 
 /// Ends a registration when dropped.
 #[derive(Debug)]
-pub(crate) struct Registration {
-    listeners: Arc<Listeners>,
-    name: Name,
+pub(crate) struct Registration<K: Eq + Hash = Name> {
+    listeners: Arc<Listeners<K>>,
+    key: K,
     owner: Option<WireOwner>,
     id: u64,
 }
 
-impl Listeners {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl<K> Default for Listeners<K> {
+    fn default() -> Self {
+        Self(Mutex::new(Table { keys: HashMap::new(), last_id: 0 }))
+    }
+}
+
+impl<K: Eq + Hash + Clone> Listeners<K> {
+    /// Registers a notifier for everything under the key, or only for what concerns the place in the queue of a fair waiter.
+    pub(crate) fn register(self: &Arc<Self>, key: K, watch: Watch) -> (Notifier, Registration<K>) {
+        let notifier = Notifier::default();
+        let (client, owner) = (watch.owner.client, watch.own_place());
+        let registration = self.insert(key, owner, |id, listening| {
+            match owner {
+                Some(owner) => listening.owners.entry(owner).or_default().push((id, notifier.clone())),
+                None => drop(listening.all.insert(id, (Some(client), notifier.clone()))),
+            }
+            if let Some(grant) = watch.grant {
+                listening.granting.insert(id, (grant, notifier.clone()));
+            }
+        });
+        (notifier, registration)
     }
 
-    /// Registers a notifier for everything at the name, or only for what concerns the owner's place in the queue.
-    pub(crate) fn register(self: &Arc<Self>, name: &Name, owner: Option<WireOwner>) -> (Notifier, Registration) {
-        let notifier = Notifier::default();
+    /// Registers a notifier for everything under the key, of a waiter that is not named.
+    #[cfg(any(feature = "redis", feature = "conformance"))]
+    pub(crate) fn listen(self: &Arc<Self>, key: K, notifier: Notifier) -> Registration<K> {
+        self.insert(key, None, |id, listening| drop(listening.all.insert(id, (None, notifier))))
+    }
+
+    fn insert(self: &Arc<Self>, key: K, owner: Option<WireOwner>, insert: impl FnOnce(u64, &mut Listening)) -> Registration<K> {
         let mut table = self.table();
         table.last_id += 1;
         let id = table.last_id;
-        let listening = table.names.entry(name.clone()).or_default();
-        match owner {
-            Some(owner) => listening.owners.entry(owner).or_default().push((id, notifier.clone())),
-            None => drop(listening.all.insert(id, notifier.clone())),
-        }
-        (notifier, Registration { listeners: Arc::clone(self), name: name.clone(), owner, id })
+        insert(id, table.keys.entry(key.clone()).or_default());
+        Registration { listeners: Arc::clone(self), key, owner, id }
     }
 
-    /// As [`register`](Self::register), for as long as the subscription lives.
-    pub(crate) fn subscribe(self: &Arc<Self>, name: &Name, owner: Option<WireOwner>) -> Subscription {
-        let (notifier, registration) = self.register(name, owner);
+    /// The keys under which anything is subscribed to.
+    #[cfg(feature = "redis")]
+    pub(crate) fn keys(&self) -> Vec<K> {
+        self.table().keys.keys().cloned().collect()
+    }
+}
+
+impl Listeners {
+    /// Registers for as long as the subscription lives.
+    pub(crate) fn subscribe(self: &Arc<Self>, watch: Watch) -> Subscription {
+        let own = watch.own_place().is_some() || watch.grant.is_some();
+        let (notifier, registration) = self.register(watch.name.clone(), watch);
         let subscription = Subscription::new(&notifier, registration);
-        if owner.is_some() { subscription.only_for_owner() } else { subscription }
+        if own { subscription.only_for_owner() } else { subscription }
+    }
+}
+
+impl<K: Eq + Hash> Listeners<K> {
+    fn table(&self) -> MutexGuard<'_, Table<K>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notifies those whom a step of the model may have made grantable; returns how many.
-    pub(crate) fn notify(&self, name: &Name, wake: Wake) -> u32 {
+    pub(crate) fn notify<Q: Eq + Hash + ?Sized>(&self, key: &Q, wake: Wake) -> u32
+    where
+        K: Borrow<Q>,
+    {
         let table = self.table();
-        let Some(listening) = table.names.get(name) else { return 0 };
-        let all = wake.all.then_some(&listening.all);
+        let Some(listening) = table.keys.get(key) else { return 0 };
+        let all = wake.all.then_some(&listening.all).into_iter().flat_map(HashMap::values).map(|(_, notifier)| notifier);
         let head = wake.head.and_then(|head| listening.owners.get(&head));
-        let notified = all.into_iter().flat_map(HashMap::values).chain(head.into_iter().flatten().map(|(_, notifier)| notifier));
+        let notified = all.chain(head.into_iter().flatten().map(|(_, notifier)| notifier));
         notified.map(Notifier::notify).count().try_into().unwrap_or(u32::MAX)
     }
 
-    /// Notifies every subscription to the name.
-    pub(crate) fn notify_name(&self, name: &Name) {
-        self.table().names.get(name).into_iter().flat_map(Listening::notifiers).for_each(Notifier::notify);
+    /// Notifies every subscription under the key.
+    pub(crate) fn notify_key<Q: Eq + Hash + ?Sized>(&self, key: &Q)
+    where
+        K: Borrow<Q>,
+    {
+        self.table().keys.get(key).into_iter().flat_map(Listening::notifiers).for_each(Notifier::notify);
     }
 
     /// Notifies every subscription: wake-ups may have been lost.
     pub(crate) fn notify_all(&self) {
-        self.table().names.values().flat_map(Listening::notifiers).for_each(Notifier::notify);
+        self.table().keys.values().flat_map(Listening::notifiers).for_each(Notifier::notify);
     }
 
-    /// Whether anything at the name is subscribed to.
-    pub(crate) fn has_any(&self, name: &Name) -> bool {
-        self.table().names.contains_key(name)
+    /// Whether anything under the key is subscribed to.
+    pub(crate) fn has_any<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: Borrow<Q>,
+    {
+        self.table().keys.contains_key(key)
     }
 
-    /// Whether somebody subscribed to everything at the name.
-    pub(crate) fn has_unfiltered(&self, name: &Name) -> bool {
-        self.table().names.get(name).is_some_and(|listening| !listening.all.is_empty())
+    /// Whether somebody subscribed to everything under the key.
+    pub(crate) fn has_unfiltered(&self, key: &K) -> bool {
+        self.table().keys.get(key).is_some_and(|listening| !listening.all.is_empty())
+    }
+
+    /// Whether a client other than this one waits under the key.
+    pub(crate) fn has_other_client(&self, key: &K, client: ClientId) -> bool {
+        self.table().keys.get(key).is_some_and(|listening| {
+            let all = listening.all.values().map(|(owner, _)| *owner);
+            all.chain(listening.owners.keys().map(|owner| Some(owner.client))).any(|other| other != Some(client))
+        })
+    }
+
+    /// Offers the name to those who asked for a grant, in the order in which they came. `grant` carries out the request of one of them, and
+    /// says whether to go on with the next.
+    pub(crate) fn offer(&self, key: &K, mut grant: impl FnMut(&Acquire, &Notifier) -> bool) {
+        let first = || {
+            let table = self.table();
+            let (id, (request, notifier)) = table.keys.get(key)?.granting.first_key_value()?;
+            Some((*id, request.clone(), notifier.clone()))
+        };
+        while let Some((id, request, notifier)) = first() {
+            if !grant(&request, &notifier) {
+                return;
+            }
+            // One grant for each subscription.
+            self.table().keys.get_mut(key).map(|listening| listening.granting.remove(&id));
+        }
     }
 }
 
-impl Drop for Registration {
+impl<K: Eq + Hash> Drop for Registration<K> {
     fn drop(&mut self) {
         let mut table = self.listeners.table();
-        let Some(listening) = table.names.get_mut(&self.name) else { return };
+        let Some(listening) = table.keys.get_mut(&self.key) else { return };
+        listening.granting.remove(&self.id);
         match self.owner {
             None => drop(listening.all.remove(&self.id)),
             Some(owner) => {
@@ -115,7 +188,7 @@ impl Drop for Registration {
             }
         }
         if listening.all.is_empty() && listening.owners.is_empty() {
-            table.names.remove(&self.name);
+            table.keys.remove(&self.key);
         }
     }
 }
@@ -123,23 +196,65 @@ impl Drop for Registration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::ClientId;
+    use crate::backend::Claim;
+
+    fn watch(name: &str, claim: Claim, client: u128, number: u64) -> Watch {
+        Watch::new(Name::new(name).unwrap(), claim, WireOwner { client: ClientId::from_bits(client), number })
+    }
 
     #[test]
     fn a_wake_reaches_those_it_concerns_and_nobody_after_they_left() {
         let listeners = Arc::new(Listeners::default());
-        let (name, other) = (Name::new("a").unwrap(), Name::new("b").unwrap());
-        let owner = |number| WireOwner { client: ClientId::from_bits(1), number };
-        let all = listeners.subscribe(&name, None);
-        let first = listeners.subscribe(&name, Some(owner(1)));
-        let _elsewhere = listeners.subscribe(&other, None);
+        let (name, [first, second]) = (Name::new("a").unwrap(), [1, 2].map(|number| watch("a", Claim::Fair, 1, number).owner));
+        let all = listeners.subscribe(watch("a", Claim::Mutex, 1, 3));
+        let fair = listeners.subscribe(watch("a", Claim::Fair, 1, 1));
+        let _elsewhere = listeners.subscribe(watch("b", Claim::Mutex, 1, 4));
         assert_eq!(listeners.notify(&name, Wake { all: true, head: None }), 1);
-        assert_eq!(listeners.notify(&name, Wake { all: true, head: Some(owner(1)) }), 2);
-        assert_eq!(listeners.notify(&name, Wake { all: false, head: Some(owner(2)) }), 0);
+        assert_eq!(listeners.notify(&name, Wake { all: true, head: Some(first) }), 2);
+        assert_eq!(listeners.notify(&name, Wake { all: false, head: Some(second) }), 0);
         drop(all);
         assert!(listeners.has_any(&name) && !listeners.has_unfiltered(&name));
-        drop(first);
+        drop(fair);
         assert!(!listeners.has_any(&name));
-        assert_eq!(listeners.notify(&name, Wake { all: true, head: Some(owner(1)) }), 0);
+        assert_eq!(listeners.notify(&name, Wake { all: true, head: Some(first) }), 0);
+    }
+
+    #[test]
+    fn waiters_of_other_clients_are_told_apart_from_our_own() {
+        let listeners = Arc::new(Listeners::default());
+        let name = Name::new("a").unwrap();
+        let _ours = (listeners.subscribe(watch("a", Claim::Mutex, 1, 1)), listeners.subscribe(watch("a", Claim::Fair, 1, 2)));
+        assert!(!listeners.has_other_client(&name, ClientId::from_bits(1)));
+        for claim in [Claim::Mutex, Claim::Fair] {
+            let theirs = listeners.subscribe(watch("a", claim, 2, 1));
+            assert!(listeners.has_other_client(&name, ClientId::from_bits(1)), "{claim:?}");
+            drop(theirs);
+        }
+        assert!(!listeners.has_other_client(&name, ClientId::from_bits(1)));
+    }
+
+    #[test]
+    fn a_name_is_offered_in_order_and_to_nobody_who_left() {
+        let listeners = Arc::new(Listeners::default());
+        let ask = |number| {
+            Acquire::new(
+                Name::new("a").unwrap(),
+                Claim::Mutex,
+                watch("a", Claim::Mutex, 1, number).owner,
+                std::time::Duration::ZERO,
+            )
+        };
+        let mut waiting: Vec<_> = (1..=3).map(|number| listeners.subscribe(Watch::granting(ask(number)))).collect();
+        drop(waiting.remove(0));
+        let mut offered = Vec::new();
+        listeners.offer(&Name::new("a").unwrap(), |request, _| {
+            offered.push(request.owner.number);
+            request.owner.number == 2
+        });
+        listeners.offer(&Name::new("a").unwrap(), |request, _| {
+            offered.push(request.owner.number);
+            true
+        });
+        assert_eq!(offered, [2, 3, 3]);
     }
 }

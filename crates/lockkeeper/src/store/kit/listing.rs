@@ -2,7 +2,7 @@
 
 use crate::backend::{Listing, Page, Snapshot};
 use crate::error::Result;
-use crate::name::{Name, matches_pattern};
+use crate::name::Name;
 
 /// The text that every match of `pattern` begins with.
 fn prefix(pattern: &str) -> &str {
@@ -30,7 +30,7 @@ pub(crate) fn page<S>(
             if !name.as_str().starts_with(prefix) {
                 return Ok(page);
             }
-            if !matches_pattern(&listing.pattern, name.as_str()) {
+            if !listing.matches(&name) {
                 continue;
             }
             if count == listing.limit {

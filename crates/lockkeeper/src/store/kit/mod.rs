@@ -1,12 +1,17 @@
-//! What stores share: the engine that runs the model on rows, the listener table, the token rule, listing, client cards.
+//! What stores share: the engine that runs the model on rows, the listener table, the offset of a server's clock, the token rule, listing,
+//! client cards, and the rules of an ordered list of places.
 //!
 //! A SQL store implements [`rows::RowTable`] for its transaction (seven statements), forwards [`engine::Rows`] to it, and sends
 //! wake-ups; [`engine::RecordEngine`] carries out every request that concerns records.
 
 pub(crate) mod cards;
+#[cfg(feature = "redis")]
+pub(crate) mod clock;
 pub(crate) mod engine;
 pub(crate) mod listeners;
 pub(crate) mod listing;
+#[cfg(feature = "conformance")]
+pub(crate) mod places;
 pub(crate) mod rows;
 #[cfg(test)]
 mod rows_test;

@@ -110,17 +110,9 @@ fn name() -> Name {
 }
 
 fn ask(number: u64, claim: Claim, at: u64, lease: u64) -> Acquire {
-    Acquire {
-        name: name(),
-        claim,
-        owner: WireOwner { client: ClientId::from_bits(1), number },
-        lease: Duration::from_nanos(lease),
-        not_after: Instant::NEVER,
-        since: Instant::from_nanos(at),
-        beside: None,
-        place: Some(Duration::from_nanos(lease)),
-        any_size: false,
-    }
+    Acquire::new(name(), claim, WireOwner { client: ClientId::from_bits(1), number }, Duration::from_nanos(lease))
+        .with_times(Instant::from_nanos(at), Instant::NEVER)
+        .with_place(Duration::from_nanos(lease))
 }
 
 /// One request, drawn from `draw`, carried out; the answer as text.
@@ -135,7 +127,7 @@ fn carry_out<R: Rows>(rows: &mut R, at: u64, draw: u64) -> String {
     let mut engine = RecordEngine::new(rows, Instant::from_nanos(at), at, None);
     match (draw >> 20) % 8 {
         0..4 => format!("{:?}", engine.acquire(&asked).map_err(|error| error.kind())),
-        4..6 => format!("{:?}", engine.release(&Release { name, claim, owner, then: None, settle: false }).ok()),
+        4..6 => format!("{:?}", engine.release(&Release::new(name, claim, owner)).ok()),
         6 => format!("{:?}", engine.renew(&Renew { name, claim, owner, lease: Some(lease) }).ok()),
         _ => format!("{:?}", engine.snapshot(&name).ok()),
     }

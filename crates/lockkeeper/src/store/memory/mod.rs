@@ -84,6 +84,9 @@ impl Backend for MemoryStore {
             .with_fair()
             .with_fencing()
             .with_hand_over()
+            .with_hand_over_if_alone()
+            .with_token_ranges()
+            .with_pushed_grants()
             .with_acquire_all()
             .with_any_name(true)
             .with_push(true)
@@ -131,7 +134,7 @@ impl Backend for MemoryStore {
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
-        at_once!(Ok(self.state().listeners.subscribe(&watch.name, watch.own_place())))
+        at_once!(Ok(self.state().listeners.subscribe(watch)))
     }
 
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {

@@ -98,7 +98,41 @@ impl State {
     }
 
     pub(super) fn release(&mut self, request: &Release, at: Instant) -> Result<Released> {
-        self.engine(at).release(request)
+        let released = if self.must_let_go(request, at)? {
+            self.engine(at).release(&Release { then: None, ..request.clone() })
+        } else {
+            self.engine(at).release(request)
+        }?;
+        self.push_grants(&request.name, at);
+        Ok(released)
+    }
+
+    /// Whether a hold that is to be kept if nobody else waits is released, because another client listens. The engine looks at the queue.
+    fn must_let_go(&mut self, request: &Release, at: Instant) -> Result<bool> {
+        match &request.then {
+            Some(then) if request.if_alone && self.listeners.has_other_client(&request.name, request.owner.client) => {
+                // A repeated request gets the answer that it got before the other client came.
+                Ok(!self.has(&then.name, then.owner, at)?)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Grants to those whose subscriptions asked for it, in the order in which they came, until one has to wait.
+    fn push_grants(&mut self, name: &Name, at: Instant) {
+        if self.muted {
+            return;
+        }
+        let listeners = Arc::clone(&self.listeners);
+        listeners.offer(name, |request, notifier| match self.engine(at).acquire(request) {
+            Ok(Attempt::Granted(grant)) => {
+                notifier.notify_granted(grant);
+                true
+            }
+            Ok(Attempt::Busy(_)) => false,
+            // A request that is late or wrong is never granted.
+            Ok(Attempt::Late) | Err(_) => true,
+        });
     }
 
     pub(super) fn renew(&mut self, request: &Renew, at: Instant) -> Result<Renewed> {
@@ -114,6 +148,7 @@ impl State {
         for owner in from.iter().filter_map(|holder| holder.owner.parse().ok()) {
             self.events.retain(|events| events.send(StoreEvent::HoldDeleted { name: name.clone(), owner }));
         }
+        self.push_grants(name, at);
         Ok(Forced { from: add_cards(from, |client| Ok(self.cards.card(client, at)))? })
     }
 
@@ -159,7 +194,7 @@ impl State {
 
     pub(super) fn vote(&mut self, request: &VoteRequest, at: Instant) -> Result<Vote> {
         let decision = self.decide(request, at)?;
-        Ok(Vote { decision, clock: self.clock(at) })
+        Ok(Vote::new(decision, self.clock(at)))
     }
 
     fn decide(&mut self, request: &VoteRequest, at: Instant) -> Result<Decision> {
@@ -185,7 +220,7 @@ impl State {
     }
 
     fn has(&mut self, name: &Name, owner: WireOwner, at: Instant) -> Result<bool> {
-        let look = Renew { name: name.clone(), claim: Claim::Mutex, owner, lease: None };
+        let look = Renew::new(name.clone(), Claim::Mutex, owner, None);
         Ok(self.renew(&look, at)?.is_kept())
     }
 
@@ -196,17 +231,7 @@ impl State {
         if at > not_after {
             return Err(Quarantine::late_renewal());
         }
-        let again = Acquire {
-            name: request.name.clone(),
-            claim: request.claim,
-            owner: request.owner,
-            lease,
-            not_after,
-            since: at,
-            beside: None,
-            place: None,
-            any_size: false,
-        };
+        let again = Acquire::new(request.name.clone(), request.claim, request.owner, lease).with_times(at, not_after);
         Ok(if let Attempt::Granted(_) = self.acquire(&again, at)? { Renewed::kept(request.lease) } else { Renewed::Gone })
     }
 

@@ -9,7 +9,6 @@ use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
 #[cfg(feature = "redis-sentinel")]
 use tokio::sync::watch;
 
-use super::clock::Offset;
 use super::config::{Address, Servers};
 use super::live::Live;
 use super::node::Node;
@@ -19,6 +18,7 @@ use super::subscriptions::{self, Subscriptions};
 use super::{dial, error, script};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant};
+use crate::store::kit::clock::ClockOffset;
 
 /// How long connecting may take.
 const CONNECTING: Duration = Duration::from_secs(3);
@@ -211,7 +211,7 @@ impl Node {
             // On the executor of the connection: neither works without the other.
             runtime::spawn_if_possible(subscriptions::maintain(us, number, connection, ours, self.sharded()));
         }
-        let offset = Offset::new(time.0 * 1_000_000 + time.1, now);
+        let offset = ClockOffset::new(time.0 * 1_000_000 + time.1, now);
         Ok(Live::new(connection, address.clone(), number, offset, subscriptions, now))
     }
 

@@ -8,10 +8,10 @@ use redis::RedisResult;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::OnceCell;
 
-use super::clock::Offset;
 use super::config::Address;
 use super::subscriptions::Subscriptions;
 use crate::runtime::{Instant, Runtime};
+use crate::store::kit::clock::ClockOffset;
 
 /// A connection that answers nothing for this long, although it was asked, is dead.
 pub(super) const SILENCE: Duration = Duration::from_millis(500);
@@ -21,7 +21,7 @@ pub(super) struct Live {
     pub(super) at: Address,
     /// Tells connections apart.
     pub(super) number: u64,
-    pub(super) offset: Offset,
+    pub(super) offset: ClockOffset,
     pub(super) subscriptions: Arc<Subscriptions>,
     /// The run id of the server, once asked for. A connection never outlives a run.
     pub(super) run_id: OnceCell<String>,
@@ -38,7 +38,7 @@ impl Live {
         connection: MultiplexedConnection,
         at: Address,
         number: u64,
-        offset: Offset,
+        offset: ClockOffset,
         subscriptions: Arc<Subscriptions>,
         now: Instant,
     ) -> Self {

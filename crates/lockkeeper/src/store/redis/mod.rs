@@ -7,7 +7,6 @@
 //! (of a server that is one of a quorum: which run of it may vote).
 
 mod batch;
-mod clock;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 #[cfg_attr(not(feature = "redis-cluster"), allow(dead_code, reason = "a part is for clusters only"))]

@@ -4,20 +4,20 @@ use std::time::Duration;
 
 use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
-use super::clock::Offset;
 use super::config::Durability;
 use super::script::Lua;
 use super::{error, names, slots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::Instant;
+use crate::store::kit::clock::ClockOffset;
 
 /// The answer of every script to a request that came too late.
 const LATE: i64 = -1;
 
 /// What a script's arguments depend on: the server that gets them.
 pub(super) struct Site<'a> {
-    pub(super) offset: &'a Offset,
+    pub(super) offset: &'a ClockOffset,
     pub(super) cluster: bool,
     pub(super) asking: bool,
     /// The id of the server's run; nothing if it was not asked for.

@@ -109,6 +109,7 @@ impl Backend for SqliteStore {
             .with_fair()
             .with_fencing()
             .with_hand_over()
+            .with_token_ranges()
             .with_acquire_all()
             .with_any_name(true)
             .with_push(true)
@@ -150,19 +151,17 @@ impl Backend for SqliteStore {
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         Box::pin(async move {
-            let owner = watch.own_place();
-            let name = watch.name;
-            let shared = self.worker.shared();
-            let (notifier, registration) = shared.wakeups.register(&name, owner)?;
+            let (name, in_queue) = (watch.name.clone(), watch.own_place().is_some());
+            let (notifier, registration) = self.worker.shared().wakeups.register(watch)?;
             // A waiter in a queue is found by its row.
-            let listed = owner.is_none();
+            let listed = !in_queue;
             let listening =
                 Listening { worker: self.worker.clone(), name: name.clone(), registration: Some(registration), listed };
             if listed {
                 self.worker.run(move |database| database.update_listener(&name)).await?;
             }
             let subscription = Subscription::new(&notifier, listening);
-            Ok(if owner.is_some() { subscription.only_for_owner() } else { subscription })
+            Ok(if in_queue { subscription.only_for_owner() } else { subscription })
         })
     }
 

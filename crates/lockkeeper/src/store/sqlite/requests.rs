@@ -70,7 +70,7 @@ impl Database {
                 // The release cannot be written. Nothing is held under a pipe that is closed, and the kernel shows that.
                 if liveness.close_for(request.owner, self.shared.runtime.now()) {
                     tracing::warn!(name = %request.name, owner = %request.owner, %error, "released by closing the liveness pipe");
-                    Ok(Released { held, next: None, woke: None })
+                    Ok(Released::new(held))
                 } else {
                     Err(error)
                 }

@@ -16,11 +16,10 @@ use super::files::Files;
 use super::liveness::{Instance, Liveness};
 use super::message::{self, Senders};
 use super::watch::Watched;
-use crate::backend::Notifier;
+use crate::backend::{Notifier, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Wake;
 use crate::name::Name;
-use crate::owner::WireOwner;
 use crate::runtime::{self, Runtime};
 use crate::store::kit::listeners::{Listeners, Registration};
 
@@ -80,7 +79,7 @@ impl Wakeups {
     }
 
     /// Registers a waiter of this process, and makes sure that datagrams are read.
-    pub(super) fn register(&self, name: &Name, owner: Option<WireOwner>) -> Result<(Notifier, Registration)> {
+    pub(super) fn register(&self, watch: Watch) -> Result<(Notifier, Registration)> {
         // The pipe keeps others from removing the socket as that of a dead client.
         self.0.liveness.current()?;
         let here = runtime::executor();
@@ -102,7 +101,7 @@ impl Wakeups {
             Some((_, reading)) if *reading != here => self.0.read_on_thread(),
             _ => {}
         }
-        Ok(self.0.listeners.register(name, owner))
+        Ok(self.0.listeners.register(watch.name.clone(), watch))
     }
 
     /// Sends a wake-up to one store.

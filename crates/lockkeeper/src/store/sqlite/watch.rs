@@ -58,7 +58,7 @@ impl Wakeups {
         pipes.names.insert(name.clone(), now);
         drop(pipes);
         if died {
-            self.0.listeners.notify_name(name);
+            self.0.listeners.notify_key(name);
         }
         if fresh {
             self.0.poll_again();
@@ -134,6 +134,6 @@ impl Inner {
             }
         }
         drop(pipes);
-        names.iter().for_each(|name| self.listeners.notify_name(name));
+        names.iter().for_each(|name| self.listeners.notify_key(name));
     }
 }

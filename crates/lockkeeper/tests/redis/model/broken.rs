@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, Backend, Busy, Claim, Count, CountOutcome, Forced, Grant, Kind, Release, Released, Renew, Renewed, Reply,
+    Acquire, Attempt, Backend, Claim, Count, CountOutcome, Forced, Grant, Kind, Release, Released, Renew, Renewed, Reply,
 };
 use lockkeeper::layer::Layer;
 use lockkeeper::name::Name;
@@ -86,7 +86,7 @@ impl Layer for Broken {
             Ok(match answer {
                 Attempt::Granted(grant) if self.is(How::ShortLeases) => Attempt::Granted(Grant::new(grant.token, request.lease)),
                 Attempt::Busy(busy) if self.is(How::KeepsNoPlace) && request.claim == Claim::Write => {
-                    Attempt::Busy(Busy { placed: request.place.is_some(), ..busy })
+                    Attempt::Busy(busy.with_placed(request.place.is_some()))
                 }
                 Attempt::Granted(Grant { token: Some(_), good_for, .. }) if self.is(How::OneToken) => {
                     Attempt::Granted(Grant::new(Some(1), good_for))

@@ -140,22 +140,16 @@ impl<'a> Pair<'a> {
     /// A request for the model.
     fn acquire(&self, ask: &Ask) -> Acquire {
         let since = self.began.plus(self.passed).as_nanos() - Duration::from_secs(ask.age).as_nanos() as u64;
-        Acquire {
-            name: self.name.clone(),
-            claim: ask.claim,
-            owner: ask.who,
-            lease: ask.lease,
-            not_after: self.limit(ask.limit),
-            since: Instant::from_nanos(since),
-            beside: ask.beside,
-            place: ask.place,
-            any_size: ask.any_size,
-        }
+        Acquire::new(self.name.clone(), ask.claim, ask.who, ask.lease)
+            .with_times(Instant::from_nanos(since), self.limit(ask.limit))
+            .with_beside(ask.beside)
+            .with_place(ask.place)
+            .with_any_size(ask.any_size)
     }
 
     /// The same for the store, whose tokens are others.
     fn acquire_there(&self, asked: &Acquire) -> Acquire {
-        Acquire { not_after: self.there(asked.not_after), since: self.there(asked.since), ..asked.clone() }
+        asked.clone().with_times(self.there(asked.since), self.there(asked.not_after))
     }
 
     /// Whether the step would lead to where Redis differs on purpose; it is left out. See the list in the parent module.
@@ -179,7 +173,7 @@ impl<'a> Pair<'a> {
         match act {
             Act::Acquire(ask) => drop(after.acquire(&self.acquire(ask), now)),
             Act::Renew { who, claim, lease } => {
-                after.renew(&Renew { name: self.name.clone(), claim: *claim, owner: *who, lease: *lease }, now);
+                after.renew(&Renew::new(self.name.clone(), *claim, *who, *lease), now);
             }
             _ => {}
         }
@@ -206,7 +200,7 @@ impl<'a> Pair<'a> {
             }
             Act::Release { who, claim, then } => {
                 let then = then.as_ref().map(|ask| (ask, self.acquire(ask)));
-                let mut request = Release { name, claim: *claim, owner: *who, then: None, settle: false };
+                let mut request = Release::new(name, *claim, *who);
                 request.then = then.as_ref().map(|(_, asked)| Box::new(self.acquire_there(asked)));
                 let redis = self.bench.store.release(request.clone()).await;
                 request.then = then.as_ref().map(|(_, asked)| Box::new(asked.clone()));
@@ -219,7 +213,7 @@ impl<'a> Pair<'a> {
                 }
             }
             Act::Renew { who, claim, lease } => {
-                let request = Renew { name, claim: *claim, owner: *who, lease: *lease };
+                let request = Renew::new(name, *claim, *who, *lease);
                 let redis = self.bench.store.renew(vec![request.clone()]).await.map(|mut answers| answers.remove(0));
                 let model = self.record.renew(&request, now);
                 same(ANSWER, &kinded(redis.and_then(|answer| answer)), &Ok(model))
@@ -231,7 +225,7 @@ impl<'a> Pair<'a> {
                     Limit::In(seconds) => Duration::from_millis(1_000 * seconds + 500).max(*remember),
                     Limit::Never | Limit::Past(_) => *remember,
                 };
-                let count = Count { name, id, not_after: self.limit(*limit), remember, op: *op };
+                let count = Count::new(name, id, *op, remember).with_not_after(self.limit(*limit));
                 self.counts.push(count.clone());
                 self.count(&count, now).await
             }
@@ -248,7 +242,7 @@ impl<'a> Pair<'a> {
     }
 
     async fn count(&mut self, count: &Count, now: Now) -> Verdict {
-        let redis = self.bench.store.count(Count { not_after: self.there(count.not_after), ..count.clone() }).await;
+        let redis = self.bench.store.count(count.clone().with_not_after(self.there(count.not_after))).await;
         let model = self.record.count(count, now).map(|step| step.answer);
         same(ANSWER, &kinded(redis), &kinded(model))
     }

@@ -94,7 +94,7 @@ pub(crate) fn same_attempt(redis: Attempt, model: Attempt, slack: Duration) -> V
     match (redis, model) {
         (Attempt::Granted(redis), Attempt::Granted(model)) => same(ANSWER, &redis.token.is_some(), &model.token.is_some()),
         (Attempt::Busy(redis), Attempt::Busy(model)) => {
-            let Busy { retry_in, ahead, placed } = redis;
+            let Busy { retry_in, ahead, placed, .. } = redis;
             same(ANSWER, &(ahead, placed), &(model.ahead, model.placed))?;
             about(ANSWER, retry_in, model.retry_in, slack)
         }

@@ -1,4 +1,5 @@
-//! How far a server's clock is ahead of ours. Deadlines are translated by it, so it may be too small, never too large.
+//! How far a server's clock is ahead of ours, for stores whose server judges whether a request is late. Deadlines are translated by it,
+//! so it may be too small, never too large.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -11,7 +12,9 @@ const TRUSTED: Duration = Duration::from_secs(5);
 /// An offset older than this is measured again before it is used.
 const STALE: Duration = Duration::from_secs(30);
 
-pub(super) struct Offset {
+/// The offset of one server's clock, measured again from time to time.
+#[derive(Debug)]
+pub(crate) struct ClockOffset {
     /// In µs, at least: a deadline translated by it is never too late.
     micros: AtomicI64,
     /// When it was measured, in ns of our clock.
@@ -20,15 +23,15 @@ pub(super) struct Offset {
     asked: AtomicU64,
 }
 
-impl Offset {
+impl ClockOffset {
     /// The server said `time` (µs), and it was heard at `heard`.
-    pub(super) fn new(time: i64, heard: Instant) -> Self {
+    pub(crate) fn new(time: i64, heard: Instant) -> Self {
         let (measured, asked) = (AtomicU64::new(heard.as_nanos()), AtomicU64::new(heard.as_nanos()));
         Self { micros: AtomicI64::new(time - micros(heard)), measured, asked }
     }
 
     /// The same again. A value that the answer allows stays: a slow answer tells less, not that the clock was set.
-    pub(super) fn measured_again(&self, time: i64, sent: Instant, heard: Instant) {
+    pub(crate) fn measured_again(&self, time: i64, sent: Instant, heard: Instant) {
         let (least, most) = (time - micros(heard), time - micros(sent));
         if !(least..=most).contains(&self.micros.load(Ordering::Relaxed)) {
             self.micros.store(least, Ordering::Relaxed);
@@ -37,7 +40,7 @@ impl Offset {
     }
 
     /// Whether the caller is to measure it again; one at a time is.
-    pub(super) fn is_due(&self, now: Instant) -> bool {
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
         let asked = self.asked.load(Ordering::Relaxed);
         older(asked, now, TRUSTED)
             && older(self.measured.load(Ordering::Relaxed), now, TRUSTED)
@@ -45,12 +48,12 @@ impl Offset {
     }
 
     /// Whether it is too old to be used: a clock that was set back meanwhile would let a late request pass.
-    pub(super) fn is_stale(&self, now: Instant) -> bool {
+    pub(crate) fn is_stale(&self, now: Instant) -> bool {
         older(self.measured.load(Ordering::Relaxed), now, STALE)
     }
 
     /// `at` on the server's clock, in µs, never later.
-    pub(super) fn translated(&self, at: Instant) -> i64 {
+    pub(crate) fn translated(&self, at: Instant) -> i64 {
         // 2^53 is where Lua's numbers stop being exact, some 285 years from 1970.
         micros(at).saturating_add(self.micros.load(Ordering::Relaxed)).clamp(0, 1 << 53)
     }
@@ -71,7 +74,7 @@ mod tests {
     #[test]
     fn an_old_offset_is_due_once_and_stale_until_measured() {
         let at = |seconds: u64| Instant::from_nanos(seconds * 1_000_000_000);
-        let offset = Offset::new(0, at(100));
+        let offset = ClockOffset::new(0, at(100));
         assert!(!offset.is_due(at(105)) && !offset.is_stale(at(130)));
         assert!(offset.is_due(at(106)) && !offset.is_due(at(106)), "one at a time measures");
         assert!(offset.is_stale(at(131)), "asking is not measuring");
