@@ -15,6 +15,7 @@ mod numbers;
 mod object;
 mod order;
 mod queues;
+mod readers;
 mod reenter;
 mod renew;
 mod shares;
@@ -169,6 +170,17 @@ mod plain_mutex {
         crate::world::run_all(
             "plain_mutex::waiters_of_both_have_their_shares",
             crate::shares::plain_waiters_of_both_have_their_shares,
+        );
+    }
+}
+
+/// Readers of both, and a writer of ours that waits, with all versions.
+mod readers_of_both {
+    #[test]
+    fn a_waiting_writer_costs_our_readers_no_more_than_half_of_their_share() {
+        crate::world::run_all(
+            "readers_of_both::a_waiting_writer_costs_our_readers_no_more_than_half_of_their_share",
+            crate::readers::a_waiting_writer_costs_our_readers_no_more_than_half_of_their_share,
         );
     }
 }

@@ -221,3 +221,78 @@ async fn a_plain_release_wakes_a_fair_waiter() {
     // Its own poll would come about 900 ms later, each time.
     assert!(took[3] < Duration::from_millis(500), "{took:?}");
 }
+
+/// What Java does when it serves the first waiter.
+fn java_serves_first(eyes: &mut Connection, wait: f64) {
+    let first: String = eyes.lpop(QUEUE, None).unwrap();
+    eyes.zrem::<_, _, ()>(SCORES, first).unwrap();
+    for other in eyes.zrange::<_, Vec<String>>(SCORES, 0, -1).unwrap() {
+        eyes.zincr::<_, _, _, ()>(SCORES, other, -wait).unwrap();
+    }
+}
+
+/// After a long hold two of ours are served within a second: the next one must not look dead to Java until it asks again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_score_of_ours_sinks_below_its_sign_of_life() {
+    let Some((server, client, mut eyes)) = own("scores and signs of life").await else { return };
+    let holder = client.fair_mutex("m").lock().await.unwrap();
+    let store = store(&server.url(0)).await;
+    java_waits(&mut eyes, "java:1", UNIT);
+    for number in 1..=3 {
+        waits(&store, number).await;
+    }
+    java_waits(&mut eyes, "java:2", UNIT);
+    // The holder had it for 400 s meanwhile.
+    for owner in eyes.lrange::<_, Vec<String>>(QUEUE, 0, -1).unwrap() {
+        let by = if owner == "java:1" { 100_000.0 } else { 400_000.0 };
+        eyes.zincr::<_, _, _, ()>(SCORES, owner, -by).unwrap();
+    }
+    for number in 1..=3 {
+        waits(&store, number).await;
+    }
+    java_serves_first(&mut eyes, UNIT);
+    for number in 1..=2 {
+        leaves(&store, number).await;
+        for owner in eyes.lrange::<_, Vec<String>>(QUEUE, 0, -1).unwrap() {
+            let Some(sign) = eyes.zscore::<_, _, Option<f64>>("lockkeeper:fair:{m}", &owner).unwrap() else { continue };
+            let score = score(&mut eyes, &owner);
+            assert!(score >= sign, "{owner} ends for Java {} ms before its sign of life does", sign - score);
+        }
+    }
+    let least = now(&mut eyes) + UNIT - 10_000.0;
+    let java = score(&mut eyes, "java:2");
+    assert!(java >= least.min(java), "{java}");
+    holder.release().await.unwrap();
+}
+
+/// It was first in the queue when Java removed it. The mutex is free when it asks again: it has it at once, not after one more second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_java_removed_is_served_when_it_comes_back_to_a_free_mutex() {
+    let Some((server, client, mut eyes)) = own("removed by Java, and free").await else { return };
+    let holder = client.fair_mutex("m").lock().await.unwrap();
+    let store = store(&server.url(0)).await;
+    waits(&store, 1).await;
+    let ours: String = eyes.lpop(QUEUE, None).unwrap();
+    eyes.zrem::<_, _, ()>(SCORES, &ours).unwrap();
+    java_waits(&mut eyes, "java:1", UNIT);
+    holder.release().await.unwrap();
+    let answer = store.acquire(fair_request("m", 1, PLACE)).await.unwrap();
+    assert!(matches!(answer, Attempt::Granted(_)), "{answer:?}");
+    assert_eq!(eyes.lrange::<_, Vec<String>>(QUEUE, 0, -1).unwrap(), ["java:1"]);
+    assert!(!eyes.exists::<_, bool>("lockkeeper:fair:{m}").unwrap(), "it left its sign of life behind");
+}
+
+/// The server's clock was set back by an hour: a place that was given before ends an hour too late, until its owner asks again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_from_before_a_clock_step_is_not_kept() {
+    let Some((server, client, mut eyes)) = own("places and clock steps").await else { return };
+    let holder = client.fair_mutex("m").lock().await.unwrap();
+    let store = store(&server.url(0)).await;
+    waits(&store, 1).await;
+    let ours: String = eyes.lindex(QUEUE, 0).unwrap();
+    eyes.zincr::<_, _, _, ()>("lockkeeper:fair:{m}", &ours, 3_600_000).unwrap();
+    waits(&store, 1).await;
+    let left = eyes.zscore::<_, _, f64>("lockkeeper:fair:{m}", &ours).unwrap() - now(&mut eyes);
+    assert!(left <= 5_000.0, "a dead waiter would block for {left} ms");
+    holder.release().await.unwrap();
+}

@@ -31,6 +31,7 @@ mod storm;
 mod subscriptions;
 mod together;
 mod wire;
+mod yielding;
 
 use lockkeeper_testkit::{proxy, server};
 

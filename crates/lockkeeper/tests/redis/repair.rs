@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Count, CountOp, CounterOp};
+use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Count, CountOp, CounterOp, VoteRequest, Voter};
 use lockkeeper::fence::Gate;
 use lockkeeper::name::Name;
 use lockkeeper::owner::WireOwner;
@@ -134,6 +134,30 @@ async fn a_token_counter_of_a_wrong_type_leaves_nothing_held() {
     eyes.lpush::<_, _, ()>("redisson_lock_token:{b}", "x").unwrap();
     assert!(per_name.multi_lock(["a", "b"]).try_lock().await.is_err());
     assert!(!eyes.exists::<_, bool>("a").unwrap());
+}
+
+/// The same of a vote for a majority, also on a server that is out of memory: the token comes before the vote.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vote_without_a_token_is_not_given() {
+    let Some((server, _client, mut eyes)) = own("a vote without a token").await else { return };
+    let runtime = Runtime::system();
+    let store = RedisStore::connect(Config::parse(&server.url(0)).unwrap(), &runtime).await.unwrap();
+    let max_lease = Duration::from_secs(60);
+    store.admit(max_lease).await.unwrap();
+    let vote = |number| {
+        let acquire = ask(&runtime, Claim::Mutex, WireOwner { client: runtime.client_id(), number });
+        store.vote(VoteRequest { acquire, floor: 0, max_lease })
+    };
+    eyes.lpush::<_, _, ()>("lockkeeper:token", "x").unwrap();
+    vote(1).await.unwrap_err();
+    assert_eq!(locks(&mut eyes), Vec::<String>::new(), "a counter of a wrong type");
+    eyes.del::<_, ()>("lockkeeper:token").unwrap();
+    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(1).exec(&mut eyes).unwrap();
+    vote(2).await.unwrap_err();
+    assert_eq!(locks(&mut eyes), Vec::<String>::new(), "no memory");
+    redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg(0).exec(&mut eyes).unwrap();
+    vote(3).await.unwrap();
+    assert_eq!(locks(&mut eyes), ["rw"], "a vote is given where it can be");
 }
 
 /// Writers that died while waiting leave no marks for as long as others wait.

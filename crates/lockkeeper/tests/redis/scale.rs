@@ -16,6 +16,64 @@ fn calls(eyes: &mut Connection, command: &str) -> u64 {
     line.and_then(|line| line.split(',').find_map(|part| part.strip_prefix("calls="))?.parse().ok()).unwrap_or(0)
 }
 
+/// How long each script took that took longer than one may, as the server measured it; forgotten by this.
+fn slow_scripts(eyes: &mut Connection) -> Vec<Duration> {
+    let entries: Vec<redis::Value> = redis::cmd("SLOWLOG").arg("GET").arg(-1).query(eyes).unwrap();
+    redis::cmd("SLOWLOG").arg("RESET").exec(eyes).unwrap();
+    let slow = entries.into_iter().filter_map(|entry| {
+        // Id, time, µs, the command with its arguments, and so on.
+        let redis::Value::Array(parts) = entry else { panic!("{entry:?}") };
+        let (micros, words): (u64, Vec<redis::Value>) =
+            (redis::from_redis_value(parts[2].clone()).unwrap(), redis::from_redis_value(parts[3].clone()).unwrap());
+        let command: String = redis::from_redis_value(words[0].clone()).unwrap();
+        command.starts_with("EVAL").then(|| Duration::from_micros(micros))
+    });
+    slow.collect()
+}
+
+/// For how long the server was ready to run and the machine ran something else, as the kernel counts it; zero where it does not say.
+fn kept_waiting(eyes: &mut Connection) -> Duration {
+    let info: String = redis::cmd("INFO").arg("server").query(eyes).unwrap();
+    let id = info.lines().find_map(|line| line.strip_prefix("process_id:")).expect("an id").trim();
+    let text = std::fs::read_to_string(format!("/proc/{id}/schedstat")).unwrap_or_default();
+    Duration::from_nanos(text.split_whitespace().nth(1).and_then(|nanos| nanos.parse().ok()).unwrap_or_default())
+}
+
+/// No single script takes longer than one may, by the server's own log, without the time for which the machine did not run the server. One
+/// good run of three is enough.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_script_is_slow_among_five_thousand_readers() {
+    let Some((_server, client, mut eyes)) = own("slow scripts of readers").await else { return };
+    redis::cmd("CONFIG").arg("SET").arg("slowlog-log-slower-than").arg(0).exec(&mut eyes).unwrap();
+    client.mutex("probe").lock().await.unwrap().release().await.unwrap();
+    assert!(!slow_scripts(&mut eyes).is_empty(), "scripts are not logged: nothing is tested");
+    let limit = LIMIT.as_micros().to_string();
+    redis::cmd("CONFIG").arg("SET").arg("slowlog-log-slower-than").arg(limit).exec(&mut eyes).unwrap();
+    redis::cmd("SLOWLOG").arg("RESET").exec(&mut eyes).unwrap();
+    let mut slow = Vec::new();
+    for _ in 0..3 {
+        let (lock, before) = (client.rwlock("shared"), kept_waiting(&mut eyes));
+        let mut guards = Vec::with_capacity(5_000);
+        while guards.len() < 5_000 {
+            let some = futures_util::future::join_all((0..50).map(|_| lock.read().into_future()));
+            guards.extend(some.await.into_iter().map(|guard| guard.unwrap()));
+        }
+        while !guards.is_empty() {
+            let some = guards.drain(guards.len().saturating_sub(50)..).map(|guard| guard.release());
+            for released in futures_util::future::join_all(some).await {
+                released.expect("every release succeeds");
+            }
+        }
+        let waited = kept_waiting(&mut eyes).saturating_sub(before);
+        slow = slow_scripts(&mut eyes);
+        eprintln!("slow in this run: {slow:?}, the server was kept waiting for {waited:?}");
+        if slow.iter().all(|time| *time < LIMIT + waited) {
+            return;
+        }
+    }
+    panic!("scripts took {slow:?}");
+}
+
 /// Twenty together cost the server less than one script may. Its processor time is measured: a machine that is busy with other things
 /// may stop it for longer in any script. (Some batches also meet the renewals of all holds, a thousand in one script.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -21,9 +21,13 @@ elseif mine == 1 then
 end
 local held = redis.call('EXISTS', KEYS[1]) == 1
 local head, last = living_head(unit)
-if not held and (not head or head == owner) then
+local index = redis.call('LPOS', queue, owner)
+local sign = tonumber(redis.call('ZSCORE', signs, owner) or 0)
+-- A Java client took this owner for dead, which lives. Java removes only from the head, so it came before all that are there.
+local removed = not index and sign > millis
+if not held and (not head or head == owner or removed) then
   local token = next_token(ARGV[5], tonumber(ARGV[4]))
-  if head then
+  if head or sign > 0 then
     leave(owner, unit)
   end
   redis.call('HSET', KEYS[1], owner, 1)
@@ -36,12 +40,13 @@ if held then
     return answer
   end
 end
-local index = redis.call('LPOS', queue, owner)
 if place > 0 then
-  local sign = tonumber(redis.call('ZSCORE', signs, owner) or 0)
   local ends = math.max(sign, millis + place)
-  if not index and sign > millis then
-    -- A Java client took us for dead. It removes only from the head, so this owner came before all that are there.
+  if ends > millis + place + unit then
+    -- No place is that long: the clock was set back since.
+    ends = millis + place
+  end
+  if removed then
     redis.call('LPUSH', queue, owner)
     index = 0
   elseif not index then

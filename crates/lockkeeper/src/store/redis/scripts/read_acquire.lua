@@ -4,6 +4,9 @@
 -- an owner that writes may read while it writes; a reader yields to writers that waited before it came, and to no others; a hash that
 -- is no read-write lock is not touched; the hash outlives every hold in it.
 --
+-- Redisson's readers do not yield. While they keep a writer out that has waited for a second, ours yield in the first quarter of each
+-- second only: enough for the writer to come in through a gap that Redisson leaves, and not for nothing the rest of the time.
+--
 -- ARGV: owner, lease in ms, latest time in µs, smallest token, the key that counts tokens, since when it waits in µs, field of
 -- the writer that lets it in
 -- Reply: lib/answers
@@ -30,7 +33,7 @@ if mine < 0 then
     return {BUSY, left, -1}
   end
   if mode ~= 'write' then
-    local blocked = 0
+    local blocked, oldest = 0, micros
     local waiting = redis.call('HGETALL', pending)
     for i = 1, #waiting, 2 do
       local since, ends = string.match(waiting[i + 1], '^(%d+) (%d+)$')
@@ -38,7 +41,13 @@ if mine < 0 then
         ended[#ended + 1] = waiting[i]
       elseif waiting[i] ~= owner and tonumber(since) <= tonumber(ARGV[6]) then
         blocked = math.max(blocked, tonumber(ends) - millis)
+        oldest = math.min(oldest, tonumber(since))
       end
+    end
+    if blocked > 0 and mode and is_read_by_others() then
+      local waited, quarter = math.floor((micros - oldest) / 1000), 250
+      local pause = waited < 1000 and 1000 + quarter - waited or quarter - waited % 1000
+      blocked = pause > 0 and math.min(blocked, pause) or 0
     end
     if blocked > 0 then
       return {BUSY, blocked, -1}
@@ -52,7 +61,7 @@ if not mode then
 end
 redis.call('HSET', KEYS[1], owner, '1')
 -- The hold first: the hash ends with it or later.
-redis.call('SET', key, '1', 'PX', ms(lease))
+redis.call('SET', key, OURS, 'PX', ms(lease))
 outlast(left, lease)
 if #ended > 0 then
   redis.call('HDEL', pending, unpack(ended))

@@ -30,7 +30,9 @@ elseif mode then
   if busy > 0 then
     if place > 0 then
       local since, ends = string.match(redis.call('HGET', pending, owner) or '', '^(%d+) (%d+)$')
-      if not since or tonumber(ends) <= millis then
+      -- No mark is that long: the clock was set back since.
+      local stepped = since and tonumber(ends) > millis + place + 300000
+      if not since or tonumber(ends) <= millis or stepped then
         since, ends = ARGV[6], 0
       end
       redis.call('HSET', pending, owner, since .. ' ' .. string.format('%.0f', math.max(ends, millis + place)))

@@ -37,16 +37,21 @@ local function keep_keys(unit)
   end
 end
 
--- Lowers the scores of these waiters by `sunk`, because places of ours before them are gone: one unit for each, and `gone[i]` more units
--- from the i-th on. A foreign score does not sink below now + unit. Where one sinks by less, all behind it sink by less: their distances are
--- what Java subtracts when it serves a waiter. Returns by how much the last one sank.
-local function lower(waiters, sunk, gone, unit)
+-- Lowers the scores of these waiters, which stand from `index` on, by `sunk`, because places of ours before them are gone: one unit for
+-- each, and `gone[i]` more units from the i-th on. A foreign score does not sink below now + unit. One of ours does not sink below its sign of
+-- life, and behind others one unit more: Java subtracts that when it serves the one before it. Where one sinks by less, all behind it sink
+-- by less: their distances are what Java subtracts when it serves a waiter. Returns by how much the last one sank.
+local function lower(waiters, index, sunk, gone, unit)
   local ends = redis.call('ZMSCORE', signs, unpack(waiters))
   for i, owner in ipairs(waiters) do
     sunk = sunk + (gone and gone[i] or 0) * unit
-    if sunk > 0 and not ends[i] then
+    if sunk > 0 then
       local score = tonumber(redis.call('ZSCORE', scores, owner) or 0)
-      sunk = math.min(sunk, math.max(0, score - millis - unit))
+      local least = millis + unit
+      if ends[i] then
+        least = tonumber(ends[i]) + (index + i > 1 and unit or 0)
+      end
+      sunk = math.min(sunk, math.max(0, score - least))
     end
     if sunk > 0 then
       redis.call('ZADD', scores, 'XX', 'INCR', -sunk, owner)
@@ -63,7 +68,7 @@ local function lower_from(index, sunk, unit)
     if #waiters == 0 then
       return
     end
-    sunk = lower(waiters, sunk, nil, unit)
+    sunk = lower(waiters, at, sunk, nil, unit)
     at = at + WINDOW
   end
 end
@@ -116,7 +121,7 @@ local function remove_dead(unit)
     local sunk = 0
     for first = 1, #living, WINDOW do
       local last = math.min(first + WINDOW - 1, #living)
-      sunk = lower({unpack(living, first, last)}, sunk, {unpack(gone, first, last)}, unit)
+      sunk = lower({unpack(living, first, last)}, first - 1, sunk, {unpack(gone, first, last)}, unit)
     end
     lower_from(#living, sunk + before * unit, unit)
   end

@@ -3,6 +3,21 @@ local function hold_key(owner, number)
   return tagged .. ':' .. owner .. ':rwlock_timeout:' .. number
 end
 
+-- What lies under the key of a read hold of ours. Redisson writes 1 there, and reads it as little as we do.
+local OURS = 'lockkeeper'
+
+-- Whether somebody reads who is not ours. It looks at some readers only, if there are many.
+local function is_read_by_others()
+  local some = redis.call('HRANDFIELD', KEYS[1], 18, 'WITHVALUES')
+  for i = 1, #some, 2 do
+    local hold = is_hold(some[i], some[i + 1]) and redis.call('GET', hold_key(some[i], 1))
+    if hold and hold ~= OURS then
+      return true
+    end
+  end
+  return false
+end
+
 -- How long a reader's longest hold lasts in ms, rounded up; 0: the reader is dead.
 local function reader_left(owner, count)
   local longest = 0
