@@ -22,7 +22,14 @@ const DISCONNECTED: u8 = 1;
 /// The last client of the session is gone.
 const ENDED: u8 = 2;
 
-/// What is known of the way to the store.
+/// The connections of a client. One may work while the other does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Callers,
+    Keeper,
+}
+
+/// What is known of the ways to the store.
 #[derive(Debug)]
 pub(super) struct Link {
     /// Changed only while `outage` is locked.
@@ -39,8 +46,18 @@ struct Outage {
     /// When the last request failed, and why.
     last: Instant,
     error: Error,
+    /// When the last request failed on the callers' connection and on the keeper's, if nothing was answered there since.
+    failed: [Option<Instant>; 2],
     /// When the next call may ask although the outage has lasted too long for it.
     probe_at: Instant,
+}
+
+impl Outage {
+    /// A request was answered. Whether the outage is over by that: the other connection is not known to fail, or has not been used for long.
+    fn is_over(&mut self, answered: Way, now: Instant) -> bool {
+        self.failed[answered as usize] = None;
+        self.failed.iter().flatten().all(|last| now.since(*last) >= BELIEVED)
+    }
 }
 
 impl Link {
@@ -65,7 +82,7 @@ impl Core {
     /// Remembers whether the store answers. Stores log an outage themselves, with the address of the server.
     ///
     /// A request without an answer was sent `silent_for` ago.
-    pub(super) fn note_answer(&self, error: Option<&Error>, silent_for: Duration) {
+    pub(super) fn note_answer(&self, way: Way, error: Option<&Error>, silent_for: Duration) {
         if let Some(error) = error {
             self.notify(&Event::RequestFailed { error });
         }
@@ -74,6 +91,9 @@ impl Core {
             None if self.link.state.load(Ordering::Relaxed) != DISCONNECTED => {}
             None => {
                 let mut outage = lock(&self.link.outage);
+                if outage.as_mut().is_some_and(|outage| !outage.is_over(way, self.runtime.now())) {
+                    return;
+                }
                 *outage = None;
                 let changed = self.link.change(DISCONNECTED, CONNECTED);
                 drop(outage);
@@ -83,7 +103,7 @@ impl Core {
                 }
             }
             Some(error) => {
-                if self.link_failed(error, silent_for) {
+                if self.link_failed(way, error, silent_for) {
                     tracing::debug!(store, %error, "the store does not answer");
                     self.notify(&Event::Disconnected);
                 }
@@ -92,14 +112,17 @@ impl Core {
     }
 
     /// Remembers a failed request; whether it is the first one.
-    fn link_failed(&self, error: &Error, silent_for: Duration) -> bool {
+    fn link_failed(&self, way: Way, error: &Error, silent_for: Duration) -> bool {
         let now = self.runtime.now();
         let began = Instant::from_nanos(now.as_nanos().saturating_sub(silent_for.as_nanos() as u64));
         let mut outage = lock(&self.link.outage);
-        match outage.as_mut().filter(|outage| now.since(outage.last) < BELIEVED) {
-            Some(outage) => (outage.last, outage.error) = (now, error.clone()),
-            None => *outage = Some(Outage { began, last: now, error: error.clone(), probe_at: now }),
-        }
+        let fresh = || Outage { began, last: now, error: error.clone(), failed: [None; 2], probe_at: now };
+        let outage = match outage.as_mut().filter(|outage| now.since(outage.last) < BELIEVED) {
+            Some(outage) => outage,
+            None => outage.insert(fresh()),
+        };
+        (outage.last, outage.error) = (now, error.clone());
+        outage.failed[way as usize] = Some(now);
         self.link.change(CONNECTED, DISCONNECTED)
     }
 
