@@ -161,7 +161,7 @@ async fn no_hold_is_left_by_a_hand_over() {
             if let Some(waiting) = waiting {
                 match waiting.await.unwrap() {
                     Ok(guard) => {
-                        assert!(!guard.is_valid(), "after {steps} steps: it got it before, and does not know that it was lost")
+                        assert!(!guard.is_valid(), "after {steps} steps: it got it before, and does not know that it was lost");
                     }
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Closed, "{error}"),
                 }

@@ -74,9 +74,9 @@ impl Queues {
 
     /// The client closes: nothing is handed over from here on, and what was handed over and not picked up is released.
     pub(super) fn close(&self, core: &Core) {
-        let queues: Vec<_> = lock(&self.by_name).iter().map(|((name, _), queue)| (name.clone(), queue.clone())).collect();
+        let live = |((name, _), queue): (&(Name, Kind), &Weak<LocalQueue>)| Some((name.clone(), queue.upgrade()?));
+        let queues: Vec<_> = lock(&self.by_name).iter().filter_map(live).collect();
         for (name, queue) in queues {
-            let Some(queue) = queue.upgrade() else { continue };
             for (Orphan { owner, claim }, Left { settled_after, unanswered }) in queue.close() {
                 let release = Release { name: name.clone(), claim, owner, then: None, settle: false };
                 core.undo(Undo { release, lease: core.settings.lease, settled_after, unanswered, queue: None });
