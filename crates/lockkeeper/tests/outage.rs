@@ -164,6 +164,22 @@ async fn an_outage_of_one_connection_is_not_ended_by_the_other() {
     guard.release().await.unwrap();
 }
 
+/// An outage of the keeper's connection, however long it lasts, refuses no call: those go another way.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_keepers_connection_refuses_no_call() {
+    let (client, chaos) = client();
+    // Renewals are sent by the keeper alone.
+    chaos.always(Faulty::Renew, Fault::Refuse);
+    let guard = client.mutex("held").lock().await.unwrap();
+    for _ in 0..20 {
+        tokio::time::sleep(SECOND).await;
+        let (ended, took) = call(&client).await;
+        assert!(ended.is_ok() && took < SECOND, "{ended:?} after {took:?}");
+    }
+    assert!(!client.is_connected(), "the keeper's connection fails: nothing was tested");
+    drop(guard);
+}
+
 /// The same with a real server that is killed and started again.
 #[cfg(feature = "redis")]
 #[tokio::test]

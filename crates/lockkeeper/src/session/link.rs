@@ -32,9 +32,10 @@ pub(super) enum Way {
 /// What is known of the ways to the store.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Changed only while `outage` is locked.
+    /// Changed only while `outages` is locked.
     state: AtomicU8,
-    outage: Mutex<Option<Outage>>,
+    /// What each connection is known to suffer. Calls are refused by the callers' one alone.
+    outages: Mutex<[Option<Outage>; 2]>,
     /// Names may be served by different servers, of which some may be down: an outage of one says nothing of the others.
     is_spread: bool,
 }
@@ -46,17 +47,13 @@ struct Outage {
     /// When the last request failed, and why.
     last: Instant,
     error: Error,
-    /// When the last request failed on the callers' connection and on the keeper's, if nothing was answered there since.
-    failed: [Option<Instant>; 2],
     /// When the next call may ask although the outage has lasted too long for it.
     probe_at: Instant,
 }
 
 impl Outage {
-    /// A request was answered. Whether the outage is over by that: the other connection is not known to fail, or has not been used for long.
-    fn is_over(&mut self, answered: Way, now: Instant) -> bool {
-        self.failed[answered as usize] = None;
-        self.failed.iter().flatten().all(|last| now.since(*last) >= BELIEVED)
+    fn is_believed(&self, now: Instant) -> bool {
+        now.since(self.last) < BELIEVED
     }
 }
 
@@ -65,7 +62,7 @@ impl Link {
         // Two names of different slots, where a store has slots.
         let names = ["a", "b"].map(Name::new);
         let is_spread = matches!(&names, [Ok(a), Ok(b)] if backend.atomic_groups(&[a, b]).len() > 1);
-        Self { state: AtomicU8::new(CONNECTED), outage: Mutex::default(), is_spread }
+        Self { state: AtomicU8::new(CONNECTED), outages: Mutex::default(), is_spread }
     }
 
     fn change(&self, from: u8, to: u8) -> bool {
@@ -90,13 +87,15 @@ impl Core {
         match error.filter(|error| error.is_trouble()) {
             None if self.link.state.load(Ordering::Relaxed) != DISCONNECTED => {}
             None => {
-                let mut outage = lock(&self.link.outage);
-                if outage.as_mut().is_some_and(|outage| !outage.is_over(way, self.runtime.now())) {
+                let mut outages = lock(&self.link.outages);
+                outages[way as usize] = None;
+                let now = self.runtime.now();
+                // The other connection may still fail. If it has not been used for long, nobody knows, and it is not waited for.
+                if outages.iter().flatten().any(|outage| outage.is_believed(now)) {
                     return;
                 }
-                *outage = None;
                 let changed = self.link.change(DISCONNECTED, CONNECTED);
-                drop(outage);
+                drop(outages);
                 if changed {
                     tracing::debug!(store, "the store answers again");
                     self.notify(&Event::Reconnected);
@@ -115,20 +114,18 @@ impl Core {
     fn link_failed(&self, way: Way, error: &Error, silent_for: Duration) -> bool {
         let now = self.runtime.now();
         let began = Instant::from_nanos(now.as_nanos().saturating_sub(silent_for.as_nanos() as u64));
-        let mut outage = lock(&self.link.outage);
-        let fresh = || Outage { began, last: now, error: error.clone(), failed: [None; 2], probe_at: now };
-        let outage = match outage.as_mut().filter(|outage| now.since(outage.last) < BELIEVED) {
-            Some(outage) => outage,
-            None => outage.insert(fresh()),
-        };
-        (outage.last, outage.error) = (now, error.clone());
-        outage.failed[way as usize] = Some(now);
+        let mut outages = lock(&self.link.outages);
+        let outage = &mut outages[way as usize];
+        match outage.as_mut().filter(|outage| outage.is_believed(now)) {
+            Some(outage) => (outage.last, outage.error) = (now, error.clone()),
+            None => *outage = Some(Outage { began, last: now, error: error.clone(), probe_at: now }),
+        }
         self.link.change(CONNECTED, DISCONNECTED)
     }
 
     /// The last client is gone. Tells whether it was connected; it is not counted from here on.
     pub(super) fn link_ends(&self) -> bool {
-        let _outage = lock(&self.link.outage);
+        let _outages = lock(&self.link.outages);
         self.link.state.swap(ENDED, Ordering::Relaxed) == CONNECTED
     }
 
@@ -144,8 +141,9 @@ impl Core {
             return Ok(());
         }
         let now = self.runtime.now();
-        let mut outage = lock(&self.link.outage);
-        let Some(outage) = outage.as_mut().filter(|outage| now.since(outage.last) < BELIEVED) else { return Ok(()) };
+        let mut outages = lock(&self.link.outages);
+        let callers = outages[Way::Callers as usize].as_mut();
+        let Some(outage) = callers.filter(|outage| outage.is_believed(now)) else { return Ok(()) };
         let lasted = now.since(outage.began);
         if lasted < patience.bearable(&self.settings) {
             return Ok(());
@@ -164,8 +162,8 @@ impl Core {
         let mut trouble = Trouble::new(patience.bearable(&self.settings));
         if !self.is_connected() && !self.link.is_spread {
             let now = self.runtime.now();
-            let outage = lock(&self.link.outage);
-            if let Some(outage) = outage.as_ref().filter(|outage| now.since(outage.last) < BELIEVED) {
+            let outages = lock(&self.link.outages);
+            if let Some(outage) = outages[Way::Callers as usize].as_ref().filter(|outage| outage.is_believed(now)) {
                 trouble.began(outage.began);
             }
         }
