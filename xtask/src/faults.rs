@@ -21,6 +21,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     if !arguments.is_empty() {
         return Ok(());
     }
-    let storm = ["test", "-p", "lockkeeper", "--all-features", "--test", "redis", "--", "--include-ignored", "storm::"];
+    let storm =
+        ["test", "-p", "lockkeeper", "--all-features", "--test", "redis", "--", "--include-ignored", "storm::", "cancelled::"];
     knowing_servers(Run::cargo(&storm).within(LIMIT)).stream()
 }

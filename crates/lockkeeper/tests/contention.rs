@@ -340,3 +340,43 @@ async fn a_short_lease_that_was_extended_is_probed_for_loss() {
     guard.lost().await;
     assert!(began.elapsed() <= secs(21), "told after {:?}", began.elapsed());
 }
+
+/// A store that does not tell a holder that its hold was deleted.
+#[derive(Debug)]
+struct WithoutEvents(Arc<dyn Backend>);
+
+impl Layer for WithoutEvents {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.0
+    }
+
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self(inner))
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.0.capabilities();
+        capabilities.events = false;
+        capabilities
+    }
+}
+
+/// The holder and the waiter are of one process, and another process releases the name by force: the waiter does not wait for its next poll.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_behind_a_local_holder_hears_of_a_forced_release() {
+    for waits in [ms(200), ms(555), secs(3), ms(3_333)] {
+        let runtime = Runtime::simulated();
+        let store: Arc<dyn Backend> = Arc::new(WithoutEvents(Arc::new(MemoryStore::new(runtime.clone()))));
+        let (here, there) = (client_of(Arc::clone(&store), &runtime), client_of(store, &runtime));
+        let guard = here.mutex("m").lock().await.unwrap();
+        let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(here.mutex("m").lock().into_future())).collect();
+        sleep(waits).await;
+        there.force_release("m").await.unwrap();
+        let began = Instant::now();
+        for waiter in waiting {
+            waiter.await.unwrap().unwrap().release().await.unwrap();
+            assert!(began.elapsed() < ms(50), "after {waits:?}: {:?}", began.elapsed());
+        }
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    }
+}

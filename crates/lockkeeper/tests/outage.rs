@@ -2,13 +2,14 @@
 #![allow(clippy::disallowed_methods, reason = "tests use the machine's clock")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockkeeper::backend::Backend;
-use lockkeeper::layer::{Chaos, Fault, Faulty};
+use lockkeeper::backend::{Acquire, Attempt, Backend, Reply};
+use lockkeeper::layer::{Chaos, Fault, Faulty, Layer};
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::memory::MemoryStore;
-use lockkeeper::{Client, ErrorKind, Result};
+use lockkeeper::{Client, Error, ErrorKind, Result};
 use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -109,6 +110,74 @@ async fn contention_is_no_outage() {
         assert!(client.is_connected());
     }
     guard.release().await.unwrap();
+}
+
+/// The keeper's connection works, and that of the callers does not.
+#[derive(Debug)]
+struct OneWay {
+    inner: Arc<dyn Backend>,
+    is_keeper: bool,
+    broken: Arc<AtomicBool>,
+}
+
+impl Layer for OneWay {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.inner
+    }
+
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self { inner, is_keeper: true, broken: Arc::clone(&self.broken) })
+    }
+
+    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
+        if !self.is_keeper && self.broken.load(Ordering::SeqCst) {
+            return Box::pin(async { Err(Error::new(ErrorKind::Unavailable, "the callers' connection is down")) });
+        }
+        self.inner.acquire(request)
+    }
+}
+
+/// An answer on the keeper's connection does not end an outage of the callers' one; it ends when a caller is answered, or has not asked for long.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_one_connection_is_not_ended_by_the_other() {
+    let (runtime, broken) = (Runtime::simulated(), Arc::new(AtomicBool::new(false)));
+    let inner: Arc<dyn Backend> = Arc::new(MemoryStore::new(runtime.clone()));
+    let store = Arc::new(OneWay { inner, is_keeper: false, broken: Arc::clone(&broken) });
+    let client = Client::builder().lease(3 * SECOND).runtime(runtime).with_backend(store).unwrap();
+    let guard = client.mutex("held").lock().await.unwrap();
+    broken.store(true, Ordering::SeqCst);
+    assert!(call(&client).await.0.unwrap_err().is_outage());
+    for _ in 0..8 {
+        // The keeper renews every second.
+        tokio::time::sleep(SECOND).await;
+        assert!(!client.is_connected(), "told as over by the keeper's connection");
+        let (ended, took) = call(&client).await;
+        assert!(ended.unwrap_err().is_outage());
+        assert!(took < SECOND / 2, "the outage is known, and it took {took:?}");
+    }
+    assert!(guard.is_valid());
+    tokio::time::sleep(15 * SECOND).await;
+    assert!(client.is_connected(), "nobody but the keeper has asked for long, and it is answered");
+    broken.store(false, Ordering::SeqCst);
+    assert!(call(&client).await.0.is_ok());
+    assert!(client.is_connected());
+    guard.release().await.unwrap();
+}
+
+/// An outage of the keeper's connection, however long it lasts, refuses no call: those go another way.
+#[tokio::test(start_paused = true)]
+async fn an_outage_of_the_keepers_connection_refuses_no_call() {
+    let (client, chaos) = client();
+    // Renewals are sent by the keeper alone.
+    chaos.always(Faulty::Renew, Fault::Refuse);
+    let guard = client.mutex("held").lock().await.unwrap();
+    for _ in 0..20 {
+        tokio::time::sleep(SECOND).await;
+        let (ended, took) = call(&client).await;
+        assert!(ended.is_ok() && took < SECOND, "{ended:?} after {took:?}");
+    }
+    assert!(!client.is_connected(), "the keeper's connection fails: nothing was tested");
+    drop(guard);
 }
 
 /// The same with a real server that is killed and started again.

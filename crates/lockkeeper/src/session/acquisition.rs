@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Every way out, a dropped future included, goes through [`leave`](Acquisition::leave), which says what may be left in the store. The driver in
-//! `sync/acquire.rs` carries out the commands. Where a waiter stands among those of its process comes from the
+//! `sync/driver.rs` carries out the commands. Where a waiter stands among those of its process comes from the
 //! [local queue](super::LocalQueue) as a [`Stand`].
 
 use std::time::Duration;
@@ -55,8 +55,10 @@ pub(crate) enum Event {
     Answered { answer: Result<Attempt>, sent: Instant },
     /// The answer to `Subscribe`: whether the store notifies.
     Subscribed(bool),
-    /// A sleep ended: notified by the store, told by somebody in this process, or by the timer.
+    /// A sleep ended: told by somebody in this process, or by the timer.
     Woken,
+    /// A sleep ended because the store notified.
+    Notified,
     /// The local queue gave this owner id up while its request was out.
     Revoked,
 }
@@ -83,7 +85,7 @@ pub(crate) enum Command {
 }
 
 /// What an acquisition that ends without a hold may have left in the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     /// Requests without an answer may arrive until then; zero if all were answered.
     pub(crate) settled_after: Instant,
@@ -110,6 +112,9 @@ enum Listening {
     Yes,
 }
 
+/// A waiter behind a holder of its own process waits for this long before it subscribes: most hand-overs come sooner.
+const UNSUBSCRIBED: Duration = Duration::from_millis(50);
+
 /// The state of one acquisition.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
@@ -128,6 +133,8 @@ pub(crate) struct Acquisition {
     unanswered: u32,
     /// When to ask the store although an owner of this process seems to hold it.
     ask_after: Option<Instant>,
+    /// When to subscribe although an owner of this process seems to hold it.
+    subscribe_after: Option<Instant>,
     /// The store has a mark of this owner in its queue.
     placed: bool,
     done: bool,
@@ -146,6 +153,7 @@ impl Acquisition {
             unknown_until: Instant::default(),
             unanswered: 0,
             ask_after: None,
+            subscribe_after: None,
             placed: false,
             done: false,
         }
@@ -183,6 +191,11 @@ impl Acquisition {
             // A try always asks the store.
             Event::Started { may_ask } if may_ask || self.patience == Patience::Try => self.ask(at.now),
             Event::Started { .. } | Event::Woken => self.look(at.now),
+            Event::Notified => {
+                // Also behind a holder of this process: it may have lost the name, by force or by the end of its lease.
+                self.ask_after = Some(at.now);
+                self.look(at.now)
+            }
             Event::Stands(stand) => self.stands(stand, at),
             Event::Answered { answer, sent } => self.answered(answer, sent, at),
             Event::Subscribed(yes) => self.subscribed(yes, at.now),
@@ -193,15 +206,18 @@ impl Acquisition {
     /// The call ends, by its own way or because its future was dropped. `handed` is the `not_after` of a hand-over to it that is on its way.
     /// `None`: it holds, or left nothing.
     pub(crate) fn leave(&mut self, handed: Option<Instant>) -> Option<Left> {
-        let left = self.left(handed);
-        let left = left.filter(|_| !self.done);
-        self.done = true;
+        let left = self.left(handed).filter(|_| !self.done);
+        (self.in_flight, self.done) = (None, true);
         left
     }
 
-    /// What this owner id may have left in the store.
-    fn left(&mut self, handed: Option<Instant>) -> Option<Left> {
-        let out = [self.in_flight.take(), handed];
+    /// What this owner id has, or may have, left in the store so far.
+    pub(crate) fn has_left(&self) -> Option<Left> {
+        self.left(None).filter(|_| !self.done)
+    }
+
+    fn left(&self, handed: Option<Instant>) -> Option<Left> {
+        let out = [self.in_flight, handed];
         let unanswered = self.unanswered + out.iter().flatten().count() as u32;
         let settled_after = out.into_iter().flatten().fold(self.unknown_until, Instant::max);
         (self.placed || unanswered > 0).then_some(Left { settled_after, unanswered })
@@ -236,10 +252,7 @@ impl Acquisition {
             // A place in the store's queue has its turn there: a waiter that is before it in the local queue may be behind it at the store.
             Stand::Wait | Stand::Behind | Stand::BackOff { .. } if self.placed => self.ask(at.now),
             Stand::Wait => self.sleep(Instant::NEVER, false, at.now),
-            Stand::Behind => {
-                let ask_after = *self.ask_after.get_or_insert_with(|| at.now.plus(at.poll));
-                if at.now < ask_after { self.sleep(ask_after, true, at.now) } else { self.ask(at.now) }
-            }
+            Stand::Behind => self.behind(at),
             Stand::Ask => self.ask(at.now),
             // The others will most likely have it when the back-off ends: time to subscribe.
             Stand::BackOff { until } if self.listening == Listening::No && at.now < self.deadline => {
@@ -257,6 +270,25 @@ impl Acquisition {
         }
     }
 
+    /// First, behind a holder of this process, which will most likely hand over. Others may end its hold: a waiter that waits for longer than a
+    /// moment subscribes, and asks when the store notifies.
+    fn behind(&mut self, at: Moment) -> Command {
+        let ask_after = *self.ask_after.get_or_insert_with(|| at.now.plus(at.poll));
+        if at.now >= ask_after {
+            return self.ask(at.now);
+        }
+        if self.listening != Listening::No {
+            return self.sleep(ask_after, true, at.now);
+        }
+        let subscribe_at = *self.subscribe_after.get_or_insert_with(|| at.now.plus(UNSUBSCRIBED));
+        if at.now < subscribe_at || at.now >= self.deadline {
+            return self.sleep(subscribe_at.min(ask_after), false, at.now);
+        }
+        self.listening = Listening::Wanted { sleep_until: ask_after };
+        // Not for long: a hand-over that comes meanwhile has to be picked up.
+        Command::Subscribe { limit: (2 * UNSUBSCRIBED).min(self.deadline.since(at.now)) }
+    }
+
     fn unknown(&mut self, not_after: Instant) {
         self.unknown_until = self.unknown_until.max(not_after);
         self.unanswered += 1;
@@ -264,7 +296,7 @@ impl Acquisition {
 
     fn revoked(&mut self) -> Command {
         let left = self.left(None);
-        (self.unknown_until, self.unanswered, self.placed) = (Instant::default(), 0, false);
+        (self.in_flight, self.unknown_until, self.unanswered, self.placed) = (None, Instant::default(), 0, false);
         Command::NewOwner { left }
     }
 

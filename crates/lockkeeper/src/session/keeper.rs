@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use super::link::Way;
 use super::{Core, Hold, liveness, lock};
 use crate::backend::{Backend, ClientCard, Event, LossReason, Renew, Renewed};
 use crate::error::{Error, ErrorKind};
@@ -41,7 +42,9 @@ async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
             core.queued.store(false, Ordering::Relaxed);
             let (core, connection, card) = (Arc::clone(core), Arc::clone(connection), card(core));
             runtime::spawn(async move {
-                if let Err(error) = core.call(core.settings.command_timeout, connection.announce(card, CARD_TTL)).await {
+                if let Err(error) =
+                    core.call_by(Way::Keeper, core.settings.command_timeout, connection.announce(card, CARD_TTL)).await
+                {
                     tracing::debug!(%error, "could not tell the store who we are");
                 }
             });
@@ -114,7 +117,7 @@ async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Weak<Ho
     if batch.is_empty() {
         return;
     }
-    let mut answers = match core.call(core.settings.limit(shortest), connection.renew(requests)).await {
+    let mut answers = match core.call_by(Way::Keeper, core.settings.limit(shortest), connection.renew(requests)).await {
         Ok(answers) => answers,
         Err(error) => vec![Err(error); batch.len()],
     };

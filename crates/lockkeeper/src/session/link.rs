@@ -22,12 +22,20 @@ const DISCONNECTED: u8 = 1;
 /// The last client of the session is gone.
 const ENDED: u8 = 2;
 
-/// What is known of the way to the store.
+/// The connections of a client. One may work while the other does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Callers,
+    Keeper,
+}
+
+/// What is known of the ways to the store.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// Changed only while `outage` is locked.
+    /// Changed only while `outages` is locked.
     state: AtomicU8,
-    outage: Mutex<Option<Outage>>,
+    /// What each connection is known to suffer. Calls are refused by the callers' one alone.
+    outages: Mutex<[Option<Outage>; 2]>,
     /// Names may be served by different servers, of which some may be down: an outage of one says nothing of the others.
     is_spread: bool,
 }
@@ -43,12 +51,18 @@ struct Outage {
     probe_at: Instant,
 }
 
+impl Outage {
+    fn is_believed(&self, now: Instant) -> bool {
+        now.since(self.last) < BELIEVED
+    }
+}
+
 impl Link {
     pub(super) fn new(backend: &dyn Backend) -> Self {
         // Two names of different slots, where a store has slots.
         let names = ["a", "b"].map(Name::new);
         let is_spread = matches!(&names, [Ok(a), Ok(b)] if backend.atomic_groups(&[a, b]).len() > 1);
-        Self { state: AtomicU8::new(CONNECTED), outage: Mutex::default(), is_spread }
+        Self { state: AtomicU8::new(CONNECTED), outages: Mutex::default(), is_spread }
     }
 
     fn change(&self, from: u8, to: u8) -> bool {
@@ -65,7 +79,7 @@ impl Core {
     /// Remembers whether the store answers. Stores log an outage themselves, with the address of the server.
     ///
     /// A request without an answer was sent `silent_for` ago.
-    pub(super) fn note_answer(&self, error: Option<&Error>, silent_for: Duration) {
+    pub(super) fn note_answer(&self, way: Way, error: Option<&Error>, silent_for: Duration) {
         if let Some(error) = error {
             self.notify(&Event::RequestFailed { error });
         }
@@ -73,17 +87,22 @@ impl Core {
         match error.filter(|error| error.is_trouble()) {
             None if self.link.state.load(Ordering::Relaxed) != DISCONNECTED => {}
             None => {
-                let mut outage = lock(&self.link.outage);
-                *outage = None;
+                let mut outages = lock(&self.link.outages);
+                outages[way as usize] = None;
+                let now = self.runtime.now();
+                // The other connection may still fail. If it has not been used for long, nobody knows, and it is not waited for.
+                if outages.iter().flatten().any(|outage| outage.is_believed(now)) {
+                    return;
+                }
                 let changed = self.link.change(DISCONNECTED, CONNECTED);
-                drop(outage);
+                drop(outages);
                 if changed {
                     tracing::debug!(store, "the store answers again");
                     self.notify(&Event::Reconnected);
                 }
             }
             Some(error) => {
-                if self.link_failed(error, silent_for) {
+                if self.link_failed(way, error, silent_for) {
                     tracing::debug!(store, %error, "the store does not answer");
                     self.notify(&Event::Disconnected);
                 }
@@ -92,11 +111,12 @@ impl Core {
     }
 
     /// Remembers a failed request; whether it is the first one.
-    fn link_failed(&self, error: &Error, silent_for: Duration) -> bool {
+    fn link_failed(&self, way: Way, error: &Error, silent_for: Duration) -> bool {
         let now = self.runtime.now();
         let began = Instant::from_nanos(now.as_nanos().saturating_sub(silent_for.as_nanos() as u64));
-        let mut outage = lock(&self.link.outage);
-        match outage.as_mut().filter(|outage| now.since(outage.last) < BELIEVED) {
+        let mut outages = lock(&self.link.outages);
+        let outage = &mut outages[way as usize];
+        match outage.as_mut().filter(|outage| outage.is_believed(now)) {
             Some(outage) => (outage.last, outage.error) = (now, error.clone()),
             None => *outage = Some(Outage { began, last: now, error: error.clone(), probe_at: now }),
         }
@@ -105,7 +125,7 @@ impl Core {
 
     /// The last client is gone. Tells whether it was connected; it is not counted from here on.
     pub(super) fn link_ends(&self) -> bool {
-        let _outage = lock(&self.link.outage);
+        let _outages = lock(&self.link.outages);
         self.link.state.swap(ENDED, Ordering::Relaxed) == CONNECTED
     }
 
@@ -121,8 +141,9 @@ impl Core {
             return Ok(());
         }
         let now = self.runtime.now();
-        let mut outage = lock(&self.link.outage);
-        let Some(outage) = outage.as_mut().filter(|outage| now.since(outage.last) < BELIEVED) else { return Ok(()) };
+        let mut outages = lock(&self.link.outages);
+        let callers = outages[Way::Callers as usize].as_mut();
+        let Some(outage) = callers.filter(|outage| outage.is_believed(now)) else { return Ok(()) };
         let lasted = now.since(outage.began);
         if lasted < patience.bearable(&self.settings) {
             return Ok(());
@@ -141,8 +162,8 @@ impl Core {
         let mut trouble = Trouble::new(patience.bearable(&self.settings));
         if !self.is_connected() && !self.link.is_spread {
             let now = self.runtime.now();
-            let outage = lock(&self.link.outage);
-            if let Some(outage) = outage.as_ref().filter(|outage| now.since(outage.last) < BELIEVED) {
+            let outages = lock(&self.link.outages);
+            if let Some(outage) = outages[Way::Callers as usize].as_ref().filter(|outage| outage.is_believed(now)) {
                 trouble.began(outage.began);
             }
         }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::link::Way;
 use super::{Core, Hold, keeper, lock};
 use crate::backend::{Backend, Event, KeptAlive, LossReason, StoreEvent, StoreEvents};
 use crate::error::Error;
@@ -50,7 +51,7 @@ pub(super) async fn keep(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
 async fn keep_alive(core: &Core, connection: &Arc<dyn Backend>, lasts: Duration) {
     loop {
         let sent = core.runtime.now();
-        let next = match core.call(core.settings.limit(lasts), connection.keep_alive()).await {
+        let next = match core.call_by(Way::Keeper, core.settings.limit(lasts), connection.keep_alive()).await {
             Ok(kept) => {
                 kept_alive(core, sent, kept);
                 sent.plus(lasts / 3)
@@ -109,9 +110,8 @@ async fn report(core: &Arc<Core>, connection: &Arc<dyn Backend>, mut events: Sto
                         deleted.pop_front();
                     }
                 }
-                let concerned = |hold: &&Arc<Hold>| hold.grounds.owner == owner && hold.grounds.name == name;
-                let holds = core.registry().holds();
-                if let Some(hold) = holds.iter().find(concerned) {
+                let hold = core.registry().of_owner(owner);
+                if let Some(hold) = hold.filter(|hold| hold.grounds.name == name) {
                     hold.lose(LossReason::Gone);
                 }
             }

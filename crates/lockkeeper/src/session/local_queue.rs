@@ -58,6 +58,8 @@ struct State {
     subscription: Option<Arc<Subscription>>,
     /// The keeper checks this queue.
     checked: bool,
+    /// The client was closed: nothing is handed over any more.
+    closed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -175,7 +177,7 @@ impl LocalQueue {
         let Capabilities { hand_over, push, .. } = core.capabilities;
         let mut state = lock(&self.state);
         // A release that is repeated, or comes after a loss, has nothing to hand on.
-        if state.held_by != Some(release.owner) || !hand_over {
+        if state.held_by != Some(release.owner) || !hand_over || state.closed {
             return None;
         }
         let first = state.first()?;
@@ -228,6 +230,18 @@ impl State {
         if let Some(first) = self.first() {
             lock(&first.slot).due = now.plus(RUNS_WITHIN);
             first.wake.notify_one();
+        }
+    }
+
+    /// Wakes all waiters that run as far as is known; each has to look soon.
+    fn wake_all(&self, now: Instant) {
+        for waiter in self.waiters.iter() {
+            let mut slot = lock(&waiter.slot);
+            if !slot.passed_over {
+                slot.due = now.plus(RUNS_WITHIN);
+                drop(slot);
+                waiter.wake.notify_one();
+            }
         }
     }
 

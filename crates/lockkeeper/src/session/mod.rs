@@ -4,6 +4,7 @@
 //! and one [connection](crate::backend::Backend::keeper_connection) per client, so that a stalled or vanished executor loses no lock.
 
 mod acquisition;
+mod closing;
 mod held;
 mod hold;
 mod keeper;
@@ -27,6 +28,7 @@ pub use settings::Settings;
 
 pub(crate) use crate::retry::Trouble;
 pub(crate) use acquisition::{Acquisition, Command, Event as Step, Left, Moment, late, pause};
+pub(crate) use closing::UnderWay;
 pub(crate) use hold::{Grounds, Hold};
 pub(crate) use local_queue::{LocalQueue, Turn};
 pub(crate) use owner::{Entry, Ticket};
@@ -38,11 +40,11 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::backend::{Backend, Claim, Event, Kind, LossReason, Observer, Renew, Renewed, Reply};
+use crate::backend::{Backend, Claim, Event, Kind, Observer, Renew, Renewed, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
-use crate::runtime::{self, Instant, Runtime};
+use crate::runtime::{Instant, Runtime};
 
 /// One client's standing at one store. Cheap to clone; the keeper ends when the last clone and the last guard are gone.
 #[derive(Clone, Debug)]
@@ -117,46 +119,6 @@ impl Session {
         &self.core().backend
     }
 
-    /// Releases everything that this client holds or has left on its way, and refuses everything asked later. Requests for a lock that are out
-    /// are waited for, so that a grant that is on its way is released too.
-    ///
-    /// Guards that still live are told that they lost their hold.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Unavailable`] if something could not be released within twice the command timeout; its lease ends it.
-    ///
-    /// # Cancel safety
-    ///
-    /// Once polled, the closing goes on in the background if this future is dropped.
-    pub async fn close(&self) -> Result<()> {
-        let core = self.core();
-        core.check_process()?;
-        core.closed.store(true, Ordering::SeqCst);
-        // Taken out first: releasing locks the registry itself.
-        let holds = core.registry().holds();
-        for hold in holds {
-            hold.lose(LossReason::Closed);
-            core.release_later(&hold);
-        }
-        let drained = Box::pin(async {
-            loop {
-                let progress = core.progress.notified();
-                if core.is_drained() {
-                    return;
-                }
-                progress.await;
-            }
-        });
-        match runtime::within(core.settings.command_timeout * 2, drained).await {
-            Some(()) => Ok(()),
-            None => Err(Error::new(
-                ErrorKind::Unavailable,
-                "not everything could be released in time; what is left ends with its lease",
-            )),
-        }
-    }
-
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.0.0
     }
@@ -180,8 +142,9 @@ impl Session {
     ///
     /// [`ErrorKind::NotHeld`] if that owner holds nothing there; the store's errors.
     pub(crate) async fn adopt(&self, name: Name, claim: Claim, owner: WireOwner) -> Result<Held> {
-        self.check_open()?;
         let core = self.core();
+        let _under_way = core.under_way();
+        self.check_open()?;
         if core.capabilities.liveness.session().is_some() {
             return Err(core.capabilities.unsupported("hold that outlives the client that acquired it"));
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use super::local_queue::Orphan;
 use super::releaser::Undo;
-use super::{Core, LocalQueue, lock};
+use super::{Core, Left, LocalQueue, lock};
 use crate::backend::{Kind, Release};
 use crate::name::Name;
 use crate::runtime::Instant;
@@ -70,6 +70,18 @@ impl Queues {
         let check = Check { at: core.runtime.now(), name: name.clone(), queue: Arc::downgrade(queue) };
         lock(&self.checks).push(check);
         core.keeper_wake.notify_one();
+    }
+
+    /// The client closes: nothing is handed over from here on, and what was handed over and not picked up is released.
+    pub(super) fn close(&self, core: &Core) {
+        let live = |((name, _), queue): (&(Name, Kind), &Weak<LocalQueue>)| Some((name.clone(), queue.upgrade()?));
+        let queues: Vec<_> = lock(&self.by_name).iter().filter_map(live).collect();
+        for (name, queue) in queues {
+            for (Orphan { owner, claim }, Left { settled_after, unanswered }) in queue.close() {
+                let release = Release::new(name.clone(), claim, owner);
+                core.undo(Undo { release, lease: core.settings.lease, settled_after, unanswered, queue: None });
+            }
+        }
     }
 
     /// The keeper's part: waiters go on that wait for a caller that does not run, and what nobody will use is released. Tells when to come again.

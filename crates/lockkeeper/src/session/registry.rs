@@ -3,10 +3,12 @@
 //! Registering and leaving are a few instructions under one short lock, because every acquire and release pays them. A round
 //! walks all entries: 100,000 take under a millisecond, and rounds are gathered so that there are few.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Hold;
+use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
 /// Where a hold is registered.
@@ -25,17 +27,19 @@ struct Entry {
 pub(super) struct Registry {
     entries: Vec<Option<Entry>>,
     free: Vec<Slot>,
+    /// The slots by the numbers of the owners, where the store names the owner of a deleted hold.
+    by_owner: Option<HashMap<u64, Slot>>,
     /// When the keeper looks next.
     wake_at: Instant,
 }
 
-impl Default for Registry {
-    fn default() -> Self {
-        Self { entries: Vec::new(), free: Vec::new(), wake_at: Instant::NEVER }
-    }
-}
-
 impl Registry {
+    /// Nothing is registered yet. `by_owner`: holds will be looked up by their owners.
+    pub(super) fn new(by_owner: bool) -> Self {
+        let by_owner = by_owner.then(HashMap::new);
+        Self { entries: Vec::new(), free: Vec::new(), by_owner, wake_at: Instant::NEVER }
+    }
+
     /// Makes a hold that knows its slot. Also tells whether the keeper has to be woken for it.
     pub(super) fn register(&mut self, due: Instant, slack: Duration, make: impl FnOnce(Slot) -> Hold) -> (Arc<Hold>, bool) {
         let slot = self.free.pop().unwrap_or_else(|| {
@@ -44,6 +48,9 @@ impl Registry {
         });
         let hold = Arc::new(make(slot));
         self.entries[slot] = Some(Entry { hold: Arc::downgrade(&hold), due, slack });
+        if let Some(by_owner) = &mut self.by_owner {
+            by_owner.insert(hold.grounds.owner.number, slot);
+        }
         (hold, self.hurry(due))
     }
 
@@ -52,7 +59,16 @@ impl Registry {
         if self.entry_of(hold).is_some() {
             self.entries[hold.slot()] = None;
             self.free.push(hold.slot());
+            if let Some(by_owner) = &mut self.by_owner {
+                by_owner.remove(&hold.grounds.owner.number);
+            }
         }
+    }
+
+    /// The hold of this owner of this client, if it is registered.
+    pub(super) fn of_owner(&self, owner: WireOwner) -> Option<Arc<Hold>> {
+        let slot = *self.by_owner.as_ref()?.get(&owner.number)?;
+        self.entries[slot].as_ref()?.hold.upgrade().filter(|hold| hold.grounds.owner == owner)
     }
 
     fn entry_of(&mut self, hold: &Hold) -> Option<&mut Entry> {
@@ -123,7 +139,7 @@ mod tests {
 
     #[test]
     fn whoever_comes_again_need_not_wake_the_keeper_again() {
-        let (mut registry, start) = (Registry::default(), Instant::from_nanos(1_000_000_000));
+        let (mut registry, start) = (Registry::new(false), Instant::from_nanos(1_000_000_000));
         let after = |seconds| start.plus(Duration::from_secs(seconds));
         assert!(registry.hurry(after(10)), "the first has to be planned for");
         // The keeper comes, and what it was woken for has left meanwhile.

@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::{Core, Grounds, Hold, LocalQueue, Trouble, lock};
+use super::link::Way;
+use super::{Core, Grounds, Hold, LocalQueue, Trouble, UnderWay, lock};
 use crate::backend::{Backend, Claim, Event, Kind, LossReason, Release, Released};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Instant;
@@ -30,6 +31,9 @@ const SETTLE_MARGIN: Duration = Duration::from_millis(50);
 
 /// An undo may overtake the request that it undoes, so it is repeated after so long, then after twice as long, and so on.
 const REPEAT: Duration = Duration::from_millis(1);
+
+/// So many of them are also sent on the callers' connection. There a release arrives right behind the request, however late that is.
+const BEHIND: u32 = 3;
 
 impl Undo {
     pub(super) fn of(hold: &Hold) -> Self {
@@ -69,13 +73,14 @@ impl Core {
     /// Releases it where the caller runs; tells if it had been lost. When the store does not answer, or the caller goes away, the keeper goes
     /// on.
     pub(super) async fn release_now(&self, hold: &Hold) -> Result<Option<LossReason>> {
+        let mut rest = Rest { core: self, hold: Some(hold), _under_way: self.under_way() };
         let lost = hold.end();
-        let mut rest = Rest { core: self, hold: Some(hold) };
         if lost.is_some() {
             return Ok(lost);
         }
         let Grounds { lease, queue, unsettled_until, .. } = &hold.grounds;
-        let released = match self.send_release(&*self.backend, hold.release_request(), *lease, queue.as_ref()).await {
+        let released = match self.send_release(Way::Callers, &*self.backend, hold.release_request(), *lease, queue.as_ref()).await
+        {
             Ok(released) => released,
             Err(error) => Box::pin(self.release_again(hold, error)).await?,
         };
@@ -101,7 +106,7 @@ impl Core {
             let now = self.runtime.now();
             let pause = trouble.again(error, now)?;
             self.runtime.sleep_until(now.plus(pause)).await;
-            match self.send_release(&*self.backend, hold.release_request(), *lease, queue.as_ref()).await {
+            match self.send_release(Way::Callers, &*self.backend, hold.release_request(), *lease, queue.as_ref()).await {
                 Ok(released) => return Ok(Released { held: released.held || maybe_done, ..released }),
                 Err(next) => error = next,
             }
@@ -113,6 +118,7 @@ impl Core {
     /// Written out as a future, because it is part of every caller's future: it is half the size of an `async fn`.
     fn send_release<'a>(
         &'a self,
+        way: Way,
         via: &'a dyn Backend,
         mut request: Release,
         lease: Duration,
@@ -123,7 +129,7 @@ impl Core {
         request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
         let heard = queue.filter(|_| handing.is_none()).and_then(|queue| queue.heard());
         let sent = self.runtime.now();
-        let mut answer = self.call(self.settings.limit(lease), via.release(request));
+        let mut answer = self.call_by(way, self.settings.limit(lease), via.release(request));
         std::future::poll_fn(move |cx| {
             let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) else { return Poll::Pending };
             let now = self.runtime.now();
@@ -152,10 +158,11 @@ impl Core {
         // What lives in a session ends with that, whatever its lease.
         let lasts = self.capabilities.liveness.session().map_or(undo.lease, |session| session.max(undo.lease));
         let mut trouble = Trouble::new(lasts + undo.settled_after.since(began));
-        let mut repeat = REPEAT;
+        let (mut repeat, mut repeated) = (REPEAT, 0);
+        let mut behind = None;
         undo.release.settle |= !self.capabilities.refuses_late && undo.unanswered > 0;
         loop {
-            let answer = self.send_release(via, undo.release.clone(), undo.lease, undo.queue.as_ref()).await;
+            let answer = self.send_release(Way::Keeper, via, undo.release.clone(), undo.lease, undo.queue.as_ref()).await;
             let now = self.runtime.now();
             match answer {
                 Ok(_) if is_settled(undo.settled_after, || now) => break,
@@ -165,8 +172,15 @@ impl Core {
                 Ok(Released { held: true, .. }) if undo.unanswered == 1 => break,
                 Ok(_) => {
                     undo.queue = None;
-                    self.runtime.sleep_until(now.plus(repeat).min(undo.settled_after.plus(SETTLE_MARGIN))).await;
-                    repeat *= 2;
+                    if behind.is_none() && repeated < BEHIND {
+                        let release = undo.release.clone();
+                        behind = Some(Box::pin(self.send_release(Way::Callers, &*self.backend, release, undo.lease, None)));
+                    }
+                    let again = now.plus(repeat).min(undo.settled_after.plus(SETTLE_MARGIN));
+                    if self.released_by(&mut behind, again).await && undo.unanswered == 1 {
+                        break;
+                    }
+                    (repeat, repeated) = (repeat * 2, repeated + 1);
                 }
                 Err(error) => match trouble.again(error, now) {
                     Ok(pause) => self.runtime.sleep_until(now.plus(pause)).await,
@@ -185,10 +199,31 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Waits until then. Whether the release that is under way ended a hold before; answered, it is taken out.
+    async fn released_by<F: Future<Output = Result<Released>> + Unpin>(&self, release: &mut Option<F>, end: Instant) -> bool {
+        let mut late = Box::pin(self.runtime.sleep_until(end));
+        if let Some(under_way) = release {
+            let answer = tokio::select! {
+                answer = under_way => answer,
+                () = &mut late => return false,
+            };
+            *release = None;
+            if matches!(answer, Ok(Released { held: true, .. })) {
+                return true;
+            }
+        }
+        late.await;
+        false
+    }
+}
+
 /// What is not yet released when the caller goes away.
 struct Rest<'a> {
     core: &'a Core,
     hold: Option<&'a Hold>,
+    /// Ends after the undo is known: `close` must not miss it.
+    _under_way: UnderWay<'a>,
 }
 
 impl Drop for Rest<'_> {

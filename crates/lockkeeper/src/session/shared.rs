@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::link::Link;
+use super::closing::Marks;
+use super::link::{Link, Way};
 use super::liveness::Ended;
 use super::queues::Queues;
 use super::registry::Registry;
@@ -34,8 +35,10 @@ pub(crate) struct Core {
     pub(super) process: u32,
     pub(super) next_number: AtomicU64,
     pub(super) queues: Queues,
-    /// Acquires that are out: `close` waits for them.
-    pub(super) asking: AtomicUsize,
+    /// Calls that `close` waits for.
+    pub(super) under_way: AtomicUsize,
+    /// What calls that sleep may have left in the store.
+    pub(super) marks: Marks,
     pub(super) registry: Mutex<Registry>,
     /// What the keeper is to release.
     pub(super) undos: Mutex<VecDeque<Undo>>,
@@ -49,6 +52,8 @@ pub(crate) struct Core {
     /// Told whenever an undo ends, and when the keeper ends.
     pub(super) progress: Notify,
     pub(super) closed: AtomicBool,
+    /// Tells calls that sleep that the client is closed.
+    pub(super) closing: Notify,
     pub(super) link: Link,
     pub(super) stopping: AtomicBool,
     /// Dropping has waited for releases as long as it may.
@@ -59,10 +64,10 @@ pub(crate) struct Core {
 
 impl Core {
     pub(super) fn new(backend: Arc<dyn Backend>, settings: Settings, runtime: Runtime, observer: Arc<dyn Observer>) -> Self {
-        let link = Link::new(&*backend);
+        let (link, capabilities) = (Link::new(&*backend), backend.capabilities());
         Self {
             id: runtime.client_id(),
-            capabilities: backend.capabilities(),
+            capabilities,
             backend,
             runtime,
             settings,
@@ -71,8 +76,9 @@ impl Core {
             process: runtime::process_id(),
             next_number: AtomicU64::new(1),
             queues: Queues::default(),
-            asking: AtomicUsize::new(0),
-            registry: Mutex::default(),
+            under_way: AtomicUsize::new(0),
+            marks: Marks::default(),
+            registry: Mutex::new(Registry::new(capabilities.events)),
             undos: Mutex::default(),
             undoing: AtomicUsize::new(0),
             keeper_wake: Notify::new(),
@@ -80,6 +86,7 @@ impl Core {
             ended: Ended::default(),
             progress: Notify::new(),
             closed: AtomicBool::new(false),
+            closing: Notify::new(),
             link,
             stopping: AtomicBool::new(false),
             waited_in_vain: AtomicBool::new(false),
@@ -126,9 +133,19 @@ impl Core {
         Ok(asked.await?)
     }
 
-    /// Sends one request, bounded: no answer in time is an unknown outcome.
+    /// Sends one request on the callers' connection, bounded: no answer in time is an unknown outcome.
     pub(crate) fn call<T>(
         &self,
+        limit: Duration,
+        reply: impl Future<Output = Result<T>> + Unpin,
+    ) -> impl Future<Output = Result<T>> + Unpin {
+        self.call_by(Way::Callers, limit, reply)
+    }
+
+    /// As [`call`](Self::call), on the connection that is named.
+    pub(super) fn call_by<T>(
+        &self,
+        way: Way,
         limit: Duration,
         reply: impl Future<Output = Result<T>> + Unpin,
     ) -> impl Future<Output = Result<T>> + Unpin {
@@ -137,7 +154,7 @@ impl Core {
             Pin::new(&mut reply).poll(cx).map(|answer| {
                 let silent_for = if answer.is_none() { limit } else { Duration::ZERO };
                 let answer = answer.unwrap_or_else(|| Err(self.no_answer(limit)));
-                self.note_answer(answer.as_ref().err(), silent_for);
+                self.note_answer(way, answer.as_ref().err(), silent_for);
                 answer
             })
         })
@@ -176,23 +193,6 @@ impl Core {
             }
             runtime::park_on(left, progress);
         }
-    }
-
-    /// A request for a hold goes out: `close` waits until it [ends](Self::asking_ends).
-    pub(crate) fn asking_begins(&self) {
-        self.asking.fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// Its answer is dealt with, and what it may have left is known to the keeper.
-    pub(crate) fn asking_ends(&self) {
-        if self.asking.fetch_sub(1, Ordering::SeqCst) == 1 && self.closed.load(Ordering::SeqCst) {
-            self.progress.notify_waiters();
-        }
-    }
-
-    /// Whether nothing is on its way that may hold something.
-    pub(super) fn is_drained(&self) -> bool {
-        self.asking.load(Ordering::SeqCst) == 0 && self.undoing.load(Ordering::SeqCst) == 0
     }
 
     pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {

@@ -1,6 +1,6 @@
 //! From writing to reading, with no other writer in between.
 
-use super::acquire::{Driver, Next};
+use super::driver::{Driver, Next, Terms};
 use super::target::Target;
 use crate::backend::Claim;
 use crate::error::Result;
@@ -10,7 +10,7 @@ use crate::session::{Command, Entry, Held, Patience};
 pub(super) async fn downgrade(writer: &Held) -> Result<Option<Held>> {
     let target = Target::of(writer.session(), Ok(writer.full_name().clone()));
     let runtime = &target.session.core().runtime;
-    let mut driver = Driver::new(&target, Claim::Read, Patience::Try, None, Some(writer.owner()), runtime.now())?;
+    let mut driver = Driver::new(&target, Claim::Read, Patience::Try, Terms::default(), Some(writer.owner()), runtime.now())?;
     // The owner has to know that it reads, or its next write would wait for itself. A read hold that it already has stays what it is.
     if let Some(owner) = writer.reentrant_owner()
         && let Some(Entry::Outermost(ticket, _)) = owner.try_enter(target.session.id(), target.name()?, true)?
@@ -26,6 +26,7 @@ pub(super) async fn downgrade(writer: &Held) -> Result<Option<Held>> {
             },
             Command::Fail(error) => return Err(error),
             Command::Sleep { until, .. } => {
+                driver.pauses()?;
                 runtime.sleep_until(until).await;
                 driver.start()
             }

@@ -17,6 +17,7 @@ mod acquire;
 mod counting;
 mod counting_semaphore;
 mod downgrade;
+mod driver;
 mod fair_mutex;
 mod guard;
 mod inspect;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquire::acquire;
+use super::driver::Terms;
 use super::lockable::Lockable;
 use super::multi_guard::MultiLockGuard;
 use super::options::Limits;
@@ -71,7 +72,7 @@ impl MultiLock {
 
     /// Takes all of them, waiting until they are free together.
     pub fn lock(&self) -> AcquiringAll {
-        AcquiringAll { locks: self.clone(), limits: Limits::default(), lease: None }
+        AcquiringAll { locks: self.clone(), limits: Limits::default(), terms: Terms::default() }
     }
 
     /// Takes all of them if they are free now.
@@ -79,7 +80,7 @@ impl MultiLock {
         TryAcquiringAll(self.lock())
     }
 
-    async fn take(&self, patience: Patience, lease: Option<Duration>) -> Result<Option<MultiLockGuard>> {
+    async fn acquire_all(&self, patience: Patience, terms: Terms) -> Result<Option<MultiLockGuard>> {
         let parts = self.sorted().await?;
         let Some(first) = parts.first() else {
             return Err(Error::new(ErrorKind::InvalidArgument, "asked for no lock at all; name at least one"));
@@ -98,12 +99,12 @@ impl MultiLock {
             let mut held: Vec<Option<Held>> = parts.iter().map(|_| None).collect();
             if let Some(first) = busy {
                 let Part { target, claim, .. } = &parts[first];
-                match acquire(target, *claim, left(runtime.now()), lease, None).await? {
+                match acquire(target, *claim, left(runtime.now()), terms).await? {
                     Some(hold) => held[first] = Some(hold),
                     None => return Ok(None),
                 }
             }
-            busy = try_rest(&parts, &mut held, left(runtime.now()), lease).await?;
+            busy = try_rest(&parts, &mut held, left(runtime.now()), terms).await?;
             if busy.is_none() {
                 let mut in_order: Vec<_> = parts.iter().zip(held).filter_map(|(part, held)| Some((part.given, held?))).collect();
                 in_order.sort_by_key(|(given, _)| *given);
@@ -166,12 +167,7 @@ impl Part {
 }
 
 /// Tries all that are not held yet, in an order that is everybody's, and those together that their store can take in one step; tells which one is busy.
-async fn try_rest(
-    parts: &[Part],
-    held: &mut [Option<Held>],
-    patience: Patience,
-    lease: Option<Duration>,
-) -> Result<Option<usize>> {
+async fn try_rest(parts: &[Part], held: &mut [Option<Held>], patience: Patience, terms: Terms) -> Result<Option<usize>> {
     // A lock that waiters of other processes should get first is waited for, but not while another one is held: that one would be released.
     let gives_way = patience != Patience::Try && held.iter().all(Option::is_none);
     let mut first = 0;
@@ -182,13 +178,13 @@ async fn try_rest(
             let wanted: Vec<usize> = group.into_iter().map(|at| first + at).filter(|index| held[*index].is_none()).collect();
             if core.capabilities.acquire_all {
                 let group: Vec<_> = wanted.iter().map(|index| (&parts[*index].target, parts[*index].claim)).collect();
-                match acquire_together(&group, patience, lease, gives_way).await? {
+                match acquire_together(&group, patience, terms, gives_way).await? {
                     Ok(holds) => wanted.iter().zip(holds).for_each(|(index, hold)| held[*index] = Some(hold)),
                     Err(busy) => return Ok(Some(wanted[busy])),
                 }
             } else {
                 for index in wanted {
-                    held[index] = acquire(&parts[index].target, parts[index].claim, Patience::Try, lease, None).await?;
+                    held[index] = acquire(&parts[index].target, parts[index].claim, Patience::Try, terms).await?;
                     if held[index].is_none() {
                         return Ok(Some(index));
                     }
@@ -213,7 +209,7 @@ async fn try_rest(
 pub struct AcquiringAll {
     locks: MultiLock,
     limits: Limits,
-    lease: Option<Duration>,
+    terms: Terms,
 }
 
 impl AcquiringAll {
@@ -231,7 +227,14 @@ impl AcquiringAll {
 
     /// Each hold ends by itself after this long, unless [extended](MultiLockGuard::extend).
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.terms.lease = Some(lease);
+        self
+    }
+
+    /// Each hold ends after this long even though it is renewed, and with the first of them the guard is lost: see
+    /// [`Acquiring::max_hold`](super::Acquiring::max_hold).
+    pub fn max_hold(mut self, limit: Duration) -> Self {
+        self.terms.max_hold = Some(limit);
         self
     }
 }
@@ -242,7 +245,7 @@ impl IntoFuture for AcquiringAll {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let acquired = self.locks.take(self.limits.patience(), self.lease).await?;
+            let acquired = self.locks.acquire_all(self.limits.patience(), self.terms).await?;
             acquired.ok_or_else(|| {
                 let count = self.locks.parts.len();
                 let message =
@@ -271,6 +274,11 @@ impl TryAcquiringAll {
     pub fn lease(self, lease: Duration) -> Self {
         Self(self.0.lease(lease))
     }
+
+    /// Each hold ends after this long even though it is renewed: see [`AcquiringAll::max_hold`].
+    pub fn max_hold(self, limit: Duration) -> Self {
+        Self(self.0.max_hold(limit))
+    }
 }
 
 impl IntoFuture for TryAcquiringAll {
@@ -278,7 +286,7 @@ impl IntoFuture for TryAcquiringAll {
     type IntoFuture = BoxFuture<'static, Result<Option<MultiLockGuard>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.0.locks.take(Patience::Try, self.0.lease).await })
+        Box::pin(async move { self.0.locks.acquire_all(Patience::Try, self.0.terms).await })
     }
 }
 
@@ -290,8 +298,8 @@ impl fmt::Debug for MultiLock {
 
 impl fmt::Debug for AcquiringAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { locks, limits, lease } = self;
-        f.debug_struct("AcquiringAll").field("locks", locks).field("limits", limits).field("lease", lease).finish()
+        let Self { locks, limits, terms } = self;
+        f.debug_struct("AcquiringAll").field("locks", locks).field("limits", limits).field("terms", terms).finish()
     }
 }
 

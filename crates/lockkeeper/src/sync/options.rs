@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use super::acquire::acquire;
+use super::driver::Terms;
 use super::guard::Guard;
 use super::target::Target;
 use super::wait::Patience;
@@ -61,19 +62,18 @@ pub struct Acquiring<G> {
     target: Target,
     claim: Result<Claim, Error>,
     limits: Limits,
-    lease: Option<Duration>,
-    max_hold: Option<Duration>,
+    terms: Terms,
     guard: PhantomData<fn() -> G>,
 }
 
 impl<G: Guard> Acquiring<G> {
     pub(super) fn new(target: &Target, claim: Result<Claim>) -> Self {
-        Self { target: target.clone(), claim, limits: Limits::default(), lease: None, max_hold: None, guard: PhantomData }
+        Self { target: target.clone(), claim, limits: Limits::default(), terms: Terms::default(), guard: PhantomData }
     }
 
     /// What it would acquire; an error for a call that has limits of its own.
     pub(super) fn part(&self) -> Result<(Target, Claim)> {
-        if self.limits != Limits::default() || self.lease.is_some() || self.max_hold.is_some() {
+        if self.limits != Limits::default() || self.terms != Terms::default() {
             let message = "limits are given to the call that acquires all of them, not to the parts";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
@@ -110,7 +110,7 @@ impl<G: Guard> Acquiring<G> {
 
     /// Ends by itself after this long, unless [extended](crate::Held::extend); it is not renewed.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = Some(lease);
+        self.terms.lease = Some(lease);
         self
     }
 
@@ -126,7 +126,7 @@ impl<G: Guard> Acquiring<G> {
     /// # guard.release().await }
     /// ```
     pub fn max_hold(mut self, limit: Duration) -> Self {
-        self.max_hold = Some(limit);
+        self.terms.max_hold = Some(limit);
         self
     }
 }
@@ -136,10 +136,10 @@ impl<G: Guard> IntoFuture for Acquiring<G> {
     type IntoFuture = BoxFuture<'static, Result<G>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Self { target, claim, limits, lease, max_hold, .. } = self;
+        let Self { target, claim, limits, terms, .. } = self;
         match claim {
             Ok(claim) => Box::pin(async move {
-                acquire(&target, claim, limits.patience(), lease, max_hold).await?.map(G::new).ok_or_else(|| target.timeout())
+                acquire(&target, claim, limits.patience(), terms).await?.map(G::new).ok_or_else(|| target.timeout())
             }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
@@ -181,9 +181,9 @@ impl<G: Guard> IntoFuture for TryAcquiring<G> {
     type IntoFuture = BoxFuture<'static, Result<Option<G>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let Acquiring { target, claim, lease, max_hold, .. } = self.0;
+        let Acquiring { target, claim, terms, .. } = self.0;
         match claim {
-            Ok(claim) => Box::pin(async move { Ok(acquire(&target, claim, Patience::Try, lease, max_hold).await?.map(G::new)) }),
+            Ok(claim) => Box::pin(async move { Ok(acquire(&target, claim, Patience::Try, terms).await?.map(G::new)) }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }
     }
@@ -195,8 +195,7 @@ impl<G> fmt::Debug for Acquiring<G> {
             .field("name", &self.target)
             .field("claim", &self.claim)
             .field("limits", &self.limits)
-            .field("lease", &self.lease)
-            .field("max_hold", &self.max_hold)
+            .field("terms", &self.terms)
             .finish()
     }
 }

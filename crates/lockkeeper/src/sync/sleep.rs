@@ -1,11 +1,12 @@
-//! How a waiter sleeps: until the store notifies it, until somebody in this process has news, or until a time.
+//! How a waiter sleeps: until the store notifies it, until somebody in this process has news, until a time, or until the client is closed.
 
 use crate::backend::Subscription;
-use crate::runtime::{Instant, Runtime};
-use crate::session::Turn;
+use crate::runtime::Instant;
+use crate::session::{Core, Turn};
 
-/// Sleeps until the first of these.
-pub(super) async fn sleep(runtime: &Runtime, until: Instant, subscription: Option<&Subscription>, turn: Option<&Turn>) {
+/// Sleeps until the first of these; tells whether the store notified.
+pub(super) async fn sleep(core: &Core, until: Instant, subscription: Option<&Subscription>, turn: Option<&Turn>) -> bool {
+    let Some(closing) = core.until_closed() else { return false };
     let notified = async {
         match subscription {
             Some(subscription) => subscription.notified().await,
@@ -19,7 +20,7 @@ pub(super) async fn sleep(runtime: &Runtime, until: Instant, subscription: Optio
         }
     };
     // Most waiters of one process wait for each other, and need no timer.
-    let timer = (until < Instant::NEVER).then(|| Box::pin(runtime.sleep_until(until)));
+    let timer = (until < Instant::NEVER).then(|| Box::pin(core.runtime.sleep_until(until)));
     let late = async {
         match timer {
             Some(timer) => timer.await,
@@ -27,8 +28,9 @@ pub(super) async fn sleep(runtime: &Runtime, until: Instant, subscription: Optio
         }
     };
     tokio::select! {
-        () = notified => {}
-        () = told => {}
-        () = late => {}
+        () = notified => true,
+        () = told => false,
+        () = late => false,
+        () = closing => false,
     }
 }

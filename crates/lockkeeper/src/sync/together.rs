@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::acquire::Driver;
+use super::driver::{Driver, Terms};
 use super::target::Target;
 use crate::backend::{Attempt, AttemptAll, Busy, Claim, GaveUp};
 use crate::error::{Error, ErrorKind, Result};
@@ -16,25 +16,27 @@ use crate::session::{Command, Held, Moment, Patience, Step, late};
 pub(super) async fn acquire_together(
     parts: &[(&Target, Claim)],
     patience: Patience,
-    lease: Option<Duration>,
+    terms: Terms,
     gives_way: bool,
 ) -> Result<std::result::Result<Vec<Held>, usize>> {
     let Some((first, _)) = parts.first() else { return Ok(Ok(Vec::new())) };
-    let (session, core) = (&first.session, first.session.core());
+    let core = first.session.core();
     let began = core.runtime.now();
     let backs_off = |(target, _): &(&Target, Claim)| target.queue.as_ref().is_some_and(|queue| queue.is_backing_off(began));
     if gives_way && let Some(index) = parts.iter().position(backs_off) {
         return Ok(Err(index));
     }
     core.check_outage(patience)?;
-    let drivers = parts.iter().map(|(target, claim)| Driver::new(target, *claim, Patience::Try, lease, None, began));
+    let drivers = parts.iter().map(|(target, claim)| Driver::new(target, *claim, Patience::Try, terms, None, began));
     let mut drivers = drivers.collect::<Result<Vec<_>>>()?;
     let lease = drivers.iter().map(|driver| driver.request.lease).min().unwrap_or_default();
     let limit = core.settings.limit(lease);
     let limit = if patience == Patience::Try { limit / 3 } else { limit };
     let (mut trouble, deadline) = (core.trouble(patience), patience.deadline(began));
     loop {
-        session.check_open()?;
+        for driver in &mut drivers {
+            driver.resumes()?;
+        }
         let sent = core.runtime.now();
         trouble.asked(sent);
         let moment = Moment { now: sent, poll: Duration::ZERO };
@@ -42,7 +44,6 @@ pub(super) async fn acquire_together(
             driver.machine.step(Step::Started { may_ask: true }, moment);
             driver.request.not_after = sent.plus(limit);
             driver.machine.out_until(sent.plus(limit));
-            driver.asking_begins();
         }
         let requests = drivers.iter().map(|driver| driver.request.clone()).collect();
         let answer = core.call(limit, core.backend.acquire_all(requests)).await;
@@ -82,12 +83,14 @@ pub(super) async fn acquire_together(
         for driver in &mut drivers {
             driver.machine.step(Step::Answered { answer: Err(error.clone()), sent }, moment);
             driver.gave_up = GaveUp::Failed(error.kind());
-            driver.asking_ends();
         }
         let give_up = if patience == Patience::Try { Instant::NEVER } else { deadline };
         let pause = trouble.again(error.clone(), moment.now)?;
         if moment.now >= give_up {
             return Err(error);
+        }
+        for driver in &mut drivers {
+            driver.pauses()?;
         }
         core.runtime.sleep_until(moment.now.plus(pause).min(give_up)).await;
     }

@@ -15,7 +15,7 @@ use lockkeeper::store::redis::{Config, RedisStore};
 use lockkeeper::{Client, ErrorKind};
 use tokio::time::timeout;
 
-use crate::proxy::Door;
+use crate::proxy::{Door, Fault};
 use crate::site::{Site, ms, until};
 
 async fn store(site: &Site) -> Arc<RedisStore> {
@@ -251,4 +251,25 @@ async fn an_outage_is_told_once_and_its_end_once() {
         until("its end is told", || counts() == (outage, outage)).await;
     }
     guard.release().await.unwrap();
+}
+
+/// A connection that is accepted and then falls silent: another one is made beside it, before the silent one counts as failed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_falls_silent_while_it_is_made_delays_nobody_for_long() {
+    let Some(site) = Site::sound("silent greeting").await else { return };
+    let store = store(&site).await;
+    let mut fastest = Duration::MAX;
+    for _ in 0..5 {
+        store.inspect(name("m")).await.unwrap();
+        site.proxy.next("HELLO", Fault::Hold);
+        site.proxy.reset_present_connections();
+        until("the next connection has fallen silent", || site.proxy.met()).await;
+        let began = Instant::now();
+        while store.inspect(name("m")).await.is_err() {
+            assert!(began.elapsed() < Duration::from_secs(60), "no connection is made");
+        }
+        fastest = fastest.min(began.elapsed());
+    }
+    // The fastest: on a busy machine one of them may take longer for other reasons.
+    assert!(fastest < ms(1_500), "{fastest:?}");
 }

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::turn::Offer;
 use super::{Asker, LocalQueue, MARGIN, RUNS_WITHIN};
-use crate::backend::Claim;
+use crate::backend::{Attempt, Claim};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
-use crate::session::lock;
+use crate::session::{Left, lock};
 
 /// How soon a hand-over has to be picked up before it is taken back. Nobody renews it meanwhile.
 const PICKED_UP_WITHIN: Duration = Duration::from_millis(500);
@@ -23,6 +23,31 @@ pub(in crate::session) struct Orphan {
 }
 
 impl LocalQueue {
+    /// The client closes. Tells which owners may hold the name by a hand-over that was not picked up.
+    pub(in crate::session) fn close(&self) -> Vec<(Orphan, Left)> {
+        let mut orphans = Vec::new();
+        let mut state = lock(&self.state);
+        state.closed = true;
+        for waiter in state.waiters.iter() {
+            let mut slot = lock(&waiter.slot);
+            let (wish, left) = match slot.offer {
+                Offer::Sent { wish, not_after, .. } | Offer::Answered { wish, attempt: None, not_after, .. } => {
+                    (Some(wish), Left { settled_after: not_after, unanswered: 1 })
+                }
+                Offer::Answered { wish, attempt: Some(Attempt::Granted(_)), .. } => (Some(wish), Left::default()),
+                _ => (None, Left::default()),
+            };
+            if let Some(wish) = wish {
+                slot.offer = Offer::Closed;
+                orphans.push((Orphan { owner: wish.owner, claim: Claim::Mutex }, left));
+            }
+        }
+        let subscription = state.subscription.take();
+        drop(state);
+        drop(subscription);
+        orphans
+    }
+
     /// Tells which owners may hold something for nobody, and when the queue has to be checked again.
     pub(in crate::session) fn check(&self, now: Instant) -> (Vec<Orphan>, Option<Instant>) {
         let mut orphans = Vec::new();
@@ -39,6 +64,7 @@ impl LocalQueue {
             orphans.push(Orphan { owner, claim });
             state.wake_first(now);
         }
+        let mut passed_over = false;
         while let Some(first) = state.first() {
             let mut slot = lock(&first.slot);
             match slot.offer {
@@ -69,8 +95,11 @@ impl LocalQueue {
                 _ if state.asker.is_none() && now >= slot.due => slot.passed_over = true,
                 _ => break,
             }
-            drop(slot);
-            state.wake_first(now);
+            passed_over = true;
+        }
+        if passed_over {
+            // Those behind it may belong to the same executor. All are woken now, and those that have not run by the next check are passed over together.
+            state.wake_all(now);
         }
         let unused = state.take_unused_subscription(now);
         // A subscription that is kept while this process holds the name is dropped by the release.

@@ -112,6 +112,44 @@ async fn a_first_waiter_that_does_not_run_is_passed_over() {
     assert_eq!(next.stand(&second, later), Stand::Wait);
 }
 
+/// All waiters of an executor that stands still are passed over together, not one after the other.
+#[tokio::test(start_paused = true)]
+async fn many_waiters_that_do_not_run_are_passed_over_together() {
+    let session = session();
+    let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
+    let (now, name) = (core.runtime.now(), request(0).name);
+    queue.taken(request(1_000).owner, false, now);
+    let stalled: Vec<_> = (1..=50).map(|number| (queue.join(core, &name), request(number))).collect();
+    for (turn, request) in &stalled {
+        turn.stand(request, now);
+    }
+    let (turn, running) = (queue.join(core, &name), request(51));
+    assert_eq!(turn.stand(&running, now), Stand::Wait);
+    queue.left(request(1_000).owner, now);
+    let mut looks = 0;
+    let stand = loop {
+        looks += 1;
+        let at = now.plus(RUNS_WITHIN * looks);
+        queue.check(at);
+        // It runs as soon as it is woken.
+        tokio::select! {
+            biased;
+            () = turn.changed() => {}
+            () = std::future::ready(()) => {}
+        }
+        let stand = turn.stand(&running, at);
+        if stand != Stand::Wait || looks > 100 {
+            break stand;
+        }
+    };
+    assert_eq!(stand, Stand::Ask);
+    assert!(looks <= 3, "after {looks} looks");
+    // One that runs again is first as before.
+    let at = now.plus(RUNS_WITHIN * (looks + 1));
+    assert_eq!(stalled[7].0.stand(&stalled[7].1, at), Stand::Ask);
+    assert_eq!(turn.stand(&running, at), Stand::Wait);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_whose_release_is_left_is_revoked() {
     let session = session();

@@ -1,7 +1,10 @@
 //! The connection to a server: made when needed and made again when it breaks, with its clock, the scripts and the subscriptions.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -22,6 +25,10 @@ use crate::store::kit::clock::ClockOffset;
 
 /// How long connecting may take.
 const CONNECTING: Duration = Duration::from_secs(3);
+
+/// A network may fall silent while a connection is made. If no greeting was answered after this long another attempt begins beside the first one,
+/// then one after twice as long, and so on; the first that succeeds counts.
+const BESIDE: Duration = Duration::from_millis(250);
 
 /// The pauses between attempts to connect that fail: the first, and what they grow to. A request in between gets the last error.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
@@ -71,7 +78,7 @@ impl Node {
         let slow = || Err(Error::new(ErrorKind::Unavailable, format!("{} did not answer within {CONNECTING:?}", self.config)));
         let made = loop {
             tokio::select! {
-                made = runtime::within(CONNECTING, Box::pin(self.connect())) => break made.unwrap_or_else(slow),
+                made = runtime::within(CONNECTING, Box::pin(self.connect_by_some_attempt())) => break made.unwrap_or_else(slow),
                 // The server that is being asked is not the master any more.
                 () = self.switched.notified() => {}
             }
@@ -168,11 +175,29 @@ impl Node {
         });
     }
 
+    /// Connects, with further attempts beside one that takes long.
+    async fn connect_by_some_attempt(self: &Arc<Self>) -> Result<Live> {
+        // Once one was greeted, others would only take time from it: subscribing to many channels takes a while.
+        let greeted = AtomicBool::new(false);
+        let mut attempts = vec![Box::pin(self.connect(&greeted))];
+        let mut pause = BESIDE;
+        loop {
+            tokio::select! {
+                made = first_made(&mut attempts) => return made,
+                () = self.runtime.sleep_until(self.runtime.now().plus(pause)) => {}
+            }
+            if !greeted.load(Ordering::Relaxed) {
+                attempts.push(Box::pin(self.connect(&greeted)));
+            }
+            pause *= 2;
+        }
+    }
+
     /// Connects to the server, or to the first that answers of those that may be it.
-    pub(super) async fn connect(self: &Arc<Self>) -> Result<Live> {
+    async fn connect(self: &Arc<Self>, greeted: &AtomicBool) -> Result<Live> {
         let mut last = None;
         for address in dial::places(&self.config).await? {
-            match self.connect_to(&address).await {
+            match self.connect_to(&address, greeted).await {
                 Ok(live) => return Ok(live),
                 Err(error) => last = Some(error),
             }
@@ -180,7 +205,7 @@ impl Node {
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, format!("{} names no server", self.config))))
     }
 
-    async fn connect_to(self: &Arc<Self>, address: &Address) -> Result<Live> {
+    async fn connect_to(self: &Arc<Self>, address: &Address, greeted: &AtomicBool) -> Result<Live> {
         let failed = |error| error::of_connecting(error, &self.config);
         let client = dial::to(&self.config, address)?;
         static LAST: AtomicU64 = AtomicU64::new(0);
@@ -202,6 +227,7 @@ impl Node {
             self.is_master(&mut connection, address).await?;
         }
         let time = self.greet(&mut connection).await.map_err(failed)?;
+        greeted.store(true, Ordering::Relaxed);
         let now = self.runtime.now();
         let answers = subscriptions::subscribe(&mut connection, self.wanted(), self.sharded()).await.map_err(failed)?;
         // One that is refused, because its slot moved, is tried once more when the connection is in use.
@@ -255,6 +281,22 @@ impl Node {
         let nothing = || Err((redis::ErrorKind::UnexpectedReturnType, "no answer to TIME").into());
         answers.into_iter().next().unwrap_or_else(nothing)
     }
+}
+
+/// The first of these that succeeds; the last error if none does.
+async fn first_made<F: Future<Output = Result<Live>> + Unpin>(attempts: &mut Vec<F>) -> Result<Live> {
+    poll_fn(|cx| {
+        let mut at = 0;
+        while at < attempts.len() {
+            match Pin::new(&mut attempts[at]).poll(cx) {
+                Poll::Ready(Err(_)) if attempts.len() > 1 => drop(attempts.swap_remove(at)),
+                Poll::Ready(made) => return Poll::Ready(made),
+                Poll::Pending => at += 1,
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 /// The task that makes a connection again.

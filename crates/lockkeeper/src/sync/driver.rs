@@ -1,0 +1,361 @@
+//! Drives one [acquisition](crate::session::Acquisition): carries out its commands, and leaves nothing behind on any way out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::sleep::sleep;
+use super::target::Target;
+use crate::backend::{Acquire, Attempt, Claim, Event, GaveUp, Grant, Kind, Release, Subscription, Watch};
+use crate::error::Result;
+use crate::owner::WireOwner;
+use crate::runtime::{self, Instant};
+use crate::session::{Acquisition, Command, Grounds, Held, Hold, Left, Moment, Patience, Step, Ticket, Turn, UnderWay, Undo};
+
+/// How long a hold lasts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// It ends by itself after this long; without it, it is renewed.
+    pub(super) lease: Option<Duration>,
+    /// It ends after this long, however often it is renewed.
+    pub(super) max_hold: Option<Duration>,
+}
+
+/// What a step led to.
+pub(super) enum Next {
+    Held(Held),
+    Go(Command),
+}
+
+/// An acquisition under way. Dropped before it holds, it has the keeper undo whatever it may have left.
+pub(super) struct Driver<'a> {
+    target: &'a Target,
+    pub(super) request: Acquire,
+    pub(super) machine: Acquisition,
+    pub(super) ticket: Option<Ticket>,
+    kept: bool,
+    /// Set unless it sleeps: `close` waits for it.
+    under_way: Option<UnderWay<'a>>,
+    /// The session knows what it may have left in the store.
+    marked: bool,
+    /// It is counted among those that wait.
+    waits: bool,
+    /// How it ended, if not with a hold.
+    pub(super) gave_up: GaveUp,
+    max_hold: Option<Duration>,
+    began: Instant,
+    turn: Option<Turn>,
+    subscription: Option<Arc<Subscription>>,
+}
+
+impl<'a> Driver<'a> {
+    pub(super) fn new(
+        target: &'a Target,
+        claim: Claim,
+        patience: Patience,
+        terms: Terms,
+        beside: Option<WireOwner>,
+        began: Instant,
+    ) -> Result<Self> {
+        let session = &target.session;
+        let core = session.core();
+        session.check_open()?;
+        if !core.capabilities.supports(claim.kind()) {
+            return Err(core.capabilities.unsupported(&claim.kind().to_string()));
+        }
+        if claim == Claim::Fair && !core.capabilities.fair {
+            return Err(core.capabilities.unsupported("fair mutex"));
+        }
+        core.capabilities.check_name(target.name()?)?;
+        let Terms { lease, max_hold } = terms;
+        // A lease that is longer than the hold may last would keep others out for nothing.
+        let asked = lease.unwrap_or(core.settings.lease).min(max_hold.unwrap_or(Duration::MAX));
+        if terms != Terms::default() {
+            core.capabilities.check_lease(lease.unwrap_or(asked))?;
+            core.capabilities.check_lease(asked)?;
+        }
+        let request = Acquire::new(target.name()?.clone(), claim, core.next_owner(), asked)
+            .with_times(began, began)
+            .with_beside(beside)
+            .with_place((patience != Patience::Try).then_some(core.settings.place))
+            .with_any_size(target.is_size_checked());
+        let limit = core.settings.limit(request.lease);
+        let machine = Acquisition::new(patience, began, limit, target.queue.is_some(), core.trouble(patience));
+        let kept = lease.is_none();
+        Ok(Self {
+            target,
+            request,
+            machine,
+            ticket: None,
+            kept,
+            under_way: None,
+            marked: false,
+            waits: false,
+            gave_up: GaveUp::Cancelled,
+            max_hold,
+            began,
+            turn: None,
+            subscription: None,
+        })
+    }
+
+    pub(super) fn start(&mut self) -> Command {
+        let core = self.target.session.core();
+        let limit = core.settings.limit(self.request.lease);
+        let may_ask = match &self.target.queue {
+            Some(queue) if self.request.place.is_some() => queue.ask_alone(&self.request, self.began, limit),
+            _ => true,
+        };
+        // With an owner it may have taken a while to come here.
+        let now = if self.target.owner.is_some() { core.runtime.now() } else { self.began };
+        self.machine.step(Step::Started { may_ask }, Moment { now, poll: Duration::ZERO })
+    }
+
+    fn step(&mut self, event: Step) -> Command {
+        let core = self.target.session.core();
+        let now = core.runtime.now();
+        self.machine.step(event, Moment { now, poll: core.poll_after(now) })
+    }
+
+    pub(super) async fn go_on(&mut self, mut command: Command) -> Result<Option<Held>> {
+        let session = &self.target.session;
+        self.resumes()?;
+        self.waits = true;
+        session.core().notify(&Event::WaitBegan { claim: self.request.claim });
+        loop {
+            command = match command {
+                Command::Look => self.look()?,
+                Command::Ask { sent, limit } => match self.ask(sent, limit).await? {
+                    Next::Held(held) => return Ok(Some(held)),
+                    Next::Go(command) => command,
+                },
+                Command::Subscribe { limit } => {
+                    self.pauses()?;
+                    let subscribed = runtime::within(limit, Box::pin(self.subscribe())).await;
+                    match &subscribed {
+                        Some(Err(error)) => tracing::debug!(%error, "cannot subscribe; polling instead"),
+                        None => tracing::debug!("no answer to a subscription; polling instead"),
+                        Some(Ok(())) => {}
+                    }
+                    session.core().check_process()?;
+                    self.resumes()?;
+                    self.step(Step::Subscribed(matches!(subscribed, Some(Ok(())))))
+                }
+                Command::Sleep { until, listen } => {
+                    self.pauses()?;
+                    let subscription = self.subscription.as_deref().filter(|_| listen);
+                    let notified = sleep(session.core(), until, subscription, self.turn.as_ref()).await;
+                    session.core().check_process()?;
+                    self.resumes()?;
+                    self.step(if notified { Step::Notified } else { Step::Woken })
+                }
+                Command::Grant { grant, sent, handed_over } => {
+                    return self.granted(grant, sent, handed_over, session.core().runtime.now()).map(Some);
+                }
+                Command::NewOwner { left } => {
+                    self.unmark();
+                    self.undo(left);
+                    self.request.owner = session.core().next_owner();
+                    self.step(Step::Woken)
+                }
+                Command::GiveUp => return Ok(None),
+                Command::Fail(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Finds out where this call stands among those of its process.
+    fn look(&mut self) -> Result<Command> {
+        let core = self.target.session.core();
+        let Some(queue) = &self.target.queue else { return Ok(self.step(Step::Woken)) };
+        let turn = match &mut self.turn {
+            Some(turn) => turn,
+            None => self.turn.insert(queue.join(core, self.target.name()?)),
+        };
+        let stand = turn.stand(&self.request, core.runtime.now());
+        let owner = self.request.owner;
+        let command = self.step(Step::Stands(stand));
+        if stand.is_grant() && !matches!(command, Command::Grant { .. }) {
+            // It came too late: the queue must not count on it.
+            queue.left(owner, core.runtime.now());
+        }
+        Ok(command)
+    }
+
+    /// Sends the request once.
+    pub(super) async fn ask(&mut self, sent: Instant, limit: Duration) -> Result<Next> {
+        let core = self.target.session.core();
+        self.request.not_after = sent.plus(limit);
+        // A waiter with a place in the store's queue asks for itself alone: nobody waits for its answer.
+        if let Some(turn) = self.turn.as_ref().filter(|_| !self.machine.is_placed()) {
+            turn.asks(&self.request, self.request.not_after);
+        }
+        let answer = match self.resumes() {
+            Ok(()) => core.call(limit, core.backend.acquire(self.request.clone())).await,
+            // Nothing was sent.
+            Err(closed) => Err(closed),
+        };
+        self.answered(answer, sent)
+    }
+
+    /// Tells the local queue and the machine that the request has ended.
+    fn answered(&mut self, answer: Result<Attempt>, sent: Instant) -> Result<Next> {
+        let core = self.target.session.core();
+        let now = core.runtime.now();
+        let queue = self.target.queue.as_ref();
+        let counts = queue.is_none_or(|queue| queue.answered(&self.request, answer.as_ref().ok(), now));
+        if !counts || self.turn.as_ref().is_some_and(Turn::was_revoked) {
+            if let Some(queue) = queue {
+                // The queue must not count on it.
+                queue.left(self.request.owner, now);
+            }
+            return Ok(Next::Go(self.step(Step::Revoked)));
+        }
+        let granted = matches!(answer, Ok(Attempt::Granted(_)));
+        if granted || matches!(answer, Ok(Attempt::Busy(_))) {
+            self.size_is_checked();
+        }
+        core.saw_place(matches!(&answer, Ok(Attempt::Busy(busy)) if busy.placed));
+        let poll = if granted { Duration::ZERO } else { core.poll_after(now) };
+        Ok(match self.machine.step(Step::Answered { answer, sent }, Moment { now, poll }) {
+            Command::Grant { grant, sent, handed_over } => Next::Held(self.granted(grant, sent, handed_over, now)?),
+            command => {
+                if let (true, Some(queue)) = (granted, queue) {
+                    // It came too late: the queue must not count on it.
+                    queue.left(self.request.owner, now);
+                }
+                Next::Go(command)
+            }
+        })
+    }
+
+    /// It is not counted among those that wait any more.
+    fn wait_ends(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.target.session.core().notify(&Event::WaitEnded { claim: self.request.claim });
+        }
+    }
+
+    /// It goes on. From here on `close` waits for it, unless the client was closed before.
+    pub(super) fn resumes(&mut self) -> Result<()> {
+        let session = &self.target.session;
+        self.under_way.get_or_insert_with(|| session.core().under_way());
+        session.check_closed()
+    }
+
+    /// It sleeps, perhaps for long, and perhaps its caller does not run then: `close` does not wait for it, and undoes what it may have left.
+    pub(super) fn pauses(&mut self) -> Result<()> {
+        let core = self.target.session.core();
+        if let Some(left) = self.machine.has_left() {
+            self.marked = true;
+            core.mark(self.undo_of(left));
+        }
+        self.under_way = None;
+        self.target.session.check_closed()
+    }
+
+    /// The session has nothing to undo for it any more.
+    fn unmark(&mut self) {
+        if std::mem::take(&mut self.marked) {
+            self.target.session.core().unmark(self.request.owner);
+        }
+    }
+
+    /// The store accepted the size of the semaphore: from now on the size that is there counts.
+    fn size_is_checked(&mut self) {
+        if self.request.claim.kind() == Kind::Semaphore {
+            self.request.any_size = true;
+            self.target.size_is_checked();
+        }
+    }
+
+    /// Has the keeper release what this owner id may have left.
+    fn undo(&self, left: Option<Left>) {
+        if let Some(left) = left {
+            self.target.session.core().undo(self.undo_of(left));
+        }
+    }
+
+    fn undo_of(&self, Left { settled_after, unanswered }: Left) -> Undo {
+        let Acquire { name, claim, owner, lease, .. } = &self.request;
+        let release = Release::new(name.clone(), *claim, *owner);
+        Undo { release, lease: *lease, settled_after, unanswered, queue: None }
+    }
+
+    async fn subscribe(&mut self) -> Result<()> {
+        if let Some(subscription) = self.turn.as_ref().and_then(Turn::subscription) {
+            self.subscription = Some(subscription);
+            return Ok(());
+        }
+        let core = self.target.session.core();
+        let Acquire { name, claim, owner, .. } = &self.request;
+        let watch = Watch::new(name.clone(), *claim, *owner);
+        let subscription = Arc::new(core.call(core.settings.command_timeout, core.backend.watch(watch)).await?);
+        if let Some(turn) = self.turn.as_ref().filter(|_| subscription.is_shareable()) {
+            turn.set_subscription(Arc::clone(&subscription));
+        }
+        self.subscription = Some(subscription);
+        Ok(())
+    }
+
+    /// The answer to a request sent at `sent` is yes: from here on the hold looks after itself.
+    pub(super) fn granted(&mut self, grant: Grant, sent: Instant, handed_over: bool, now: Instant) -> Result<Held> {
+        self.wait_ends();
+        self.unmark();
+        let core = self.target.session.core();
+        let on_its_way = self.turn.as_ref().and_then(Turn::close).unwrap_or_default();
+        let Acquire { name, claim, owner, lease, .. } = &self.request;
+        let hold = Hold::new(
+            &self.target.session,
+            Grounds {
+                name: name.clone(),
+                claim: *claim,
+                owner: *owner,
+                token: grant.token.filter(|_| core.capabilities.fencing),
+                lease: *lease,
+                good_for: grant.good_for,
+                session: grant.session,
+                kept: self.kept,
+                sent,
+                unsettled_until: self.machine.unknown_until().max(on_its_way),
+                queue: self.target.queue.clone(),
+                handed_over,
+                until: self.max_hold.map_or(Instant::NEVER, |most| sent.plus(most)),
+                place: self.ticket.as_ref().map(Ticket::place),
+            },
+        );
+        let waited = now.since(self.began);
+        core.notify(&Event::Acquired { name, claim: *claim, owner: *owner, waited, handed_over });
+        if let Some(ticket) = self.ticket.take() {
+            ticket.fill(&hold);
+        }
+        let held = hold.enter();
+        // Dropped, it is released.
+        self.target.session.check_closed()?;
+        Ok(held)
+    }
+}
+
+impl Drop for Driver<'_> {
+    fn drop(&mut self) {
+        self.wait_ends();
+        if !self.machine.is_done() {
+            let core = self.target.session.core();
+            // Until its fields are dropped: `close` must see the mark, or this, or the undo.
+            self.under_way.get_or_insert_with(|| core.under_way());
+            self.unmark();
+            let now = core.runtime.now();
+            let handed = self.turn.as_ref().and_then(Turn::close);
+            if let Some(queue) = &self.target.queue {
+                queue.answered(&self.request, None, now);
+                if handed.is_some() {
+                    queue.left(self.request.owner, now);
+                }
+            }
+            let Acquire { name, claim, .. } = &self.request;
+            let waited = now.since(self.began);
+            core.notify(&Event::GaveUp { name, claim: *claim, waited, why: self.gave_up });
+            let left = self.machine.leave(handed);
+            self.undo(left);
+        }
+    }
+}
