@@ -27,6 +27,7 @@ pub(super) async fn sleep(runtime: &Runtime, until: Instant, subscription: Optio
         }
     };
     tokio::select! {
+        biased;
         () = notified => {}
         () = told => {}
         () = late => {}
