@@ -71,8 +71,13 @@ pub enum What {
     Disturbed { lasts: u64 },
     /// The store granted a hold or renewed it, and keeps it for `lease` from now. `clock`: the store's wall clock in microseconds.
     Held { name: String, owner: String, side: Side, token: Option<u64>, lease: u64, clock: Option<u64> },
-    /// The store removed a hold before its lease ended: released, forced, or forgotten.
-    Freed { name: String, owner: String },
+    /// The store removed a hold before its lease ended. `forced`: an operator took it away, so the holder may not know yet.
+    Freed {
+        name: String,
+        owner: String,
+        #[serde(default)]
+        forced: bool,
+    },
     /// The store is not what it was: it restarted empty, failed over, or its clock was set. `forgot`: all holds are gone. `lag`: how far its
     /// wall clock is now behind what it was.
     Unhealthy { forgot: bool, lag: u64 },

@@ -35,7 +35,7 @@ fn held(at: u64, client: u32, token: u64) -> Event {
 }
 
 fn freed(at: u64, client: u32) -> Event {
-    event(at, client, What::Freed { name: "x".into(), owner: owner(client) })
+    event(at, client, What::Freed { name: "x".into(), owner: owner(client), forced: false })
 }
 
 fn release(at: u64, client: u32) -> Event {
@@ -119,6 +119,14 @@ fn p1_two_holders_are_found_in_the_store() {
     let calls = [call(0, 1), call(0, 2)];
     breaks(Promise::P1, &[&calls[..], &[held(10 * MILLI, 1, 10), held(20 * MILLI, 2, 11)]].concat(), SECOND);
     keeps(&[&calls[..], &[held(10 * MILLI, 1, 10), freed(15 * MILLI, 1), held(20 * MILLI, 2, 11)]].concat(), SECOND);
+}
+
+#[test]
+fn p1_a_hold_that_an_operator_took_away_is_no_grant_any_more() {
+    let taken = |forced| event(15 * MILLI, 1, What::Freed { name: "x".into(), owner: owner(1), forced });
+    let second = [granted(20 * MILLI, 2, 11), lost(25 * MILLI, 1)];
+    keeps(&[&[granted(10 * MILLI, 1, 10), taken(true)], &second[..]].concat(), 30 * MILLI);
+    breaks(Promise::P1, &[&[granted(10 * MILLI, 1, 10), taken(false)], &second[..]].concat(), 30 * MILLI);
 }
 
 #[test]

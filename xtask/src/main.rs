@@ -1,10 +1,11 @@
-//! The project's chores: `cargo xtask setup | test | interop | faults | bench | picture | help`. Needs nothing but cargo.
+//! The project's chores: `cargo xtask setup | test | interop | faults | bench | evidence | picture | help`. Needs nothing but cargo.
 #![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
 
 mod apt;
 mod bench;
 mod binaries;
 mod deny;
+mod evidence;
 mod faults;
 mod interop;
 mod package;
@@ -26,6 +27,8 @@ cargo xtask faults [TEST]   masters killed, networks parted and slots moved agai
 cargo xtask bench [--quick] [--only WORKLOADS] [--before PROGRAM]
                             ours beside the peers; writes docs/benchmarks.md; workloads are letters from a to j;
                             --before compares with the bench-ours of an older commit
+cargo xtask evidence [--minutes N] [--debug] [models|simulation]
+                            larger models and more seeds, so many minutes each; without a part it writes docs/evidence.md
 cargo xtask picture         records the terminal of the README anew; writes docs/images/terminal.svg
 cargo xtask help            this
 
@@ -42,12 +45,13 @@ fn main() -> ExitCode {
         "interop" => interop::run(rest),
         "faults" => faults::run(rest),
         "bench" => bench::run(rest),
+        "evidence" => evidence::run(rest),
         "picture" => picture::run(),
         "help" | "--help" | "-h" => {
             println!("{HELP}\n\nSteps of the test: {}", test::names());
             Ok(())
         }
-        _ => Err(format!("there is no verb {verb}; there are setup, test, interop, faults, bench, picture, help")),
+        _ => Err(format!("there is no verb {verb}; there are setup, test, interop, faults, bench, evidence, picture, help")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -227,10 +227,13 @@ impl Runtime {
         Ok(Boot { machine: read("/etc/machine-id").unwrap_or_default(), boot })
     }
 
-    /// A new random client id.
+    /// A new random client id. In a simulation it comes from the thread's generator, so that a seed decides it.
     #[must_use]
     pub fn client_id(&self) -> ClientId {
-        ClientId::from_bits(uuid::Uuid::new_v4().as_u128())
+        ClientId::from_bits(match self.0 {
+            Mode::System => uuid::Uuid::new_v4().as_u128(),
+            Mode::Simulated { .. } => fastrand::u128(..),
+        })
     }
 }
 

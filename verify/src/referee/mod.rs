@@ -174,7 +174,7 @@ impl Referee {
             What::Held { owner, side, token, lease, clock, .. } => {
                 state.held(name, (event.client, owner), *side, (*token, *clock), *lease, &mut scene);
             }
-            What::Freed { owner, .. } => state.freed(owner, event.at),
+            What::Freed { owner, forced, .. } => state.freed(owner, *forced, event.at),
             _ => {}
         }
     }

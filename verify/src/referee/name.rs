@@ -21,6 +21,8 @@ pub(super) struct Belief {
     told_by: u64,
     /// When the store ended it behind the client's back.
     gone: Option<u64>,
+    /// An operator took it away: it is no grant any more, although the client may not know yet.
+    forced: bool,
     reported: bool,
 }
 
@@ -28,7 +30,20 @@ impl Belief {
     pub(super) fn new(client: u32, owner: &str, side: Side, token: Option<u64>, times: (u64, u64, u64), lease: u64) -> Self {
         let (sent, answered, until) = times;
         let owner = owner.to_owned();
-        Self { client, owner, side, token, sent, answered, until, lease, told_by: until, gone: None, reported: false }
+        Self {
+            client,
+            owner,
+            side,
+            token,
+            sent,
+            answered,
+            until,
+            lease,
+            told_by: until,
+            gone: None,
+            forced: false,
+            reported: false,
+        }
     }
 }
 
@@ -105,7 +120,8 @@ impl NameState {
         scene.verdict.checked(Promise::P1);
         let (at, unhealthy) = (scene.at, scene.unhealthy.map_or(0, |(when, _)| when));
         let sound = |sent: u64| sent >= unhealthy;
-        let others = || self.believed.iter().filter(|other| other.owner != belief.owner && other.until > at && sound(other.sent));
+        let unexpired = |other: &&Belief| other.until > at && !other.forced && sound(other.sent);
+        let others = || self.believed.iter().filter(|other| other.owner != belief.owner).filter(unexpired);
         if sound(belief.sent) {
             if let Some(other) = others().find(|other| exclude(other.side, belief.side)) {
                 scene
@@ -237,11 +253,13 @@ impl NameState {
         self.mark_orphans(at);
     }
 
-    pub(super) fn freed(&mut self, owner: &str, at: u64) {
+    pub(super) fn freed(&mut self, owner: &str, forced: bool, at: u64) {
         self.store_seen = true;
         self.stored.remove(owner);
         self.free_since = at;
-        self.believed.iter_mut().filter(|belief| belief.owner == owner).for_each(|belief| belief.gone = Some(at));
+        for belief in self.believed.iter_mut().filter(|belief| belief.owner == owner) {
+            (belief.gone, belief.forced) = (Some(at), belief.forced || forced);
+        }
     }
 
     pub(super) fn forget(&mut self, at: u64) {

@@ -225,6 +225,7 @@ impl Hold {
             }
             // The deadline may move while we sleep; then we look again and sleep on.
             tokio::select! {
+                biased;
                 () = told => {}
                 () = self.core().runtime.sleep_until(self.deadline()) => {}
             }

@@ -21,6 +21,7 @@ const CARD_TTL: Duration = Duration::from_secs(90);
 pub(super) async fn keep(core: Arc<Core>) {
     let connection = Arc::clone(&core.backend).keeper_connection();
     tokio::select! {
+        biased;
         () = rounds(&core, &connection) => {}
         () = liveness::keep(&core, &connection) => {}
     }
@@ -65,6 +66,7 @@ async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
             return;
         }
         tokio::select! {
+            biased;
             () = core.keeper_wake.notified() => {}
             () = core.runtime.sleep_until(next) => {}
         }

@@ -80,6 +80,7 @@ impl Loss {
             }
             // The deadline may have moved when the timer fires.
             tokio::select! {
+                biased;
                 () = told => {}
                 () = hold.core().runtime.sleep_until(hold.deadline()) => {}
             }

@@ -28,6 +28,7 @@ pub(super) async fn sleep(core: &Core, until: Instant, subscription: Option<&Sub
         }
     };
     tokio::select! {
+        biased;
         () = notified => true,
         () = told => false,
         () = late => false,

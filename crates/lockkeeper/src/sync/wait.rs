@@ -81,6 +81,7 @@ pub(super) fn wait<L: Look>(
                 }
             };
             tokio::select! {
+                biased;
                 () = notified => {}
                 () = core.runtime.sleep_until(until) => {}
             }

@@ -1,0 +1,89 @@
+//! What a simulated history records, with clients by their index, so that two runs of a seed can be compared.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lockkeeper::{ClientId, Runtime, WireOwner};
+
+use crate::history::{Event, What};
+
+/// Records events; clones share the record.
+#[derive(Clone, Debug)]
+pub(super) struct Trace {
+    runtime: Runtime,
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    origin: u64,
+    events: Vec<Event>,
+    clients: HashMap<ClientId, u32>,
+    /// When the last request left for which an owner was answered a grant, and its lease.
+    grants: BTreeMap<(u32, u64), (u64, u64)>,
+}
+
+impl Trace {
+    pub(super) fn new(runtime: Runtime) -> Self {
+        let origin = runtime.now().as_nanos();
+        Self { runtime, inner: Arc::new(Mutex::new(Inner { origin, ..Inner::default() })) }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True time, in nanoseconds from the start.
+    pub(super) fn now(&self) -> u64 {
+        self.runtime.now().as_nanos() - self.inner().origin
+    }
+
+    /// The store's clock in microseconds.
+    pub(super) fn clock(&self) -> u64 {
+        self.runtime.wall_micros()
+    }
+
+    pub(super) fn meet(&self, id: ClientId, client: u32) {
+        self.inner().clients.insert(id, client);
+    }
+
+    /// The index of the owner's client, and the owner as the trace names it.
+    pub(super) fn owner(&self, owner: WireOwner) -> (u32, String) {
+        let client = self.inner().clients.get(&owner.client).copied().unwrap_or(u32::MAX);
+        (client, format!("{client}:{}", owner.number))
+    }
+
+    pub(super) fn add(&self, client: u32, what: What) {
+        let at = self.now();
+        self.inner().events.push(Event { at, client, what });
+    }
+
+    /// The client was answered that the hold is granted or kept, as of `sent`.
+    pub(super) fn answered(&self, name: &str, owner: WireOwner, sent: u64, lease: u64) {
+        let (client, words) = self.owner(owner);
+        self.inner().grants.insert((client, owner.number), (sent, lease));
+        self.add(client, What::Kept { name: name.to_owned(), owner: words, sent, lease });
+    }
+
+    /// When the request was sent that the owner was last answered, and its lease.
+    pub(super) fn grant_of(&self, owner: WireOwner) -> (u64, u64) {
+        let (client, _) = self.owner(owner);
+        let now = self.now();
+        self.inner().grants.get(&(client, owner.number)).copied().unwrap_or((now, 0))
+    }
+
+    pub(super) fn take(&self) -> Vec<Event> {
+        std::mem::take(&mut self.inner().events)
+    }
+}
+
+/// A digest of a history, the same in every run.
+#[must_use]
+pub(super) fn digest(events: &[Event]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for event in events {
+        format!("{event:?}").hash(&mut hasher);
+    }
+    hasher.finish()
+}
