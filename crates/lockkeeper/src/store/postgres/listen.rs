@@ -13,10 +13,9 @@ use tokio_postgres::types::Type;
 use super::link::{self, PgLink, Shared};
 use super::schema::Texts;
 use super::statements::get;
-use crate::backend::Subscription;
+use crate::backend::{Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::owner::WireOwner;
 use crate::runtime::{self, Instant, Runtime};
 use crate::store::kit::listeners::Listeners;
 use crate::store::sql::{Failed, Link as _, text};
@@ -84,15 +83,16 @@ impl Wakeups {
     }
 
     /// Subscribes to everything at the name, or only to what concerns the owner's place in its queue.
-    pub(super) async fn subscribe(self: &Arc<Self>, name: &Name, owner: Option<WireOwner>) -> Result<Subscription> {
-        let subscription = self.listeners.subscribe(name, owner);
+    pub(super) async fn subscribe(self: &Arc<Self>, watch: Watch) -> Result<Subscription> {
+        let (name, own_place) = (watch.name.clone(), watch.own_place());
+        let subscription = self.listeners.subscribe(watch);
         self.listening().await?;
         // A waiter in a queue is found by its row.
-        if owner.is_none() {
+        if own_place.is_none() {
             let now = self.runtime().now();
-            let marked = self.marks().get(name).is_some_and(|mark| mark.until > now.plus(RENEWED));
+            let marked = self.marks().get(&name).is_some_and(|mark| mark.until > now.plus(RENEWED));
             if !marked {
-                self.mark(std::slice::from_ref(name)).await?;
+                self.mark(std::slice::from_ref(&name)).await?;
             }
         }
         Ok(subscription)

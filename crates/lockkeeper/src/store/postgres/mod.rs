@@ -253,7 +253,7 @@ impl Backend for PostgresStore {
         if !self.0.steps.link.shared().config.push {
             return Box::pin(async { Ok(Subscription::silent()) });
         }
-        self.run(|store| async move { store.wakeups.subscribe(&watch.name, watch.own_place()).await })
+        self.run(|store| async move { store.wakeups.subscribe(watch).await })
     }
 
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
