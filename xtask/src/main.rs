@@ -1,11 +1,14 @@
-//! The project's chores: `cargo xtask setup | test | interop | faults | bench | help`. Needs nothing but cargo.
+//! The project's chores: `cargo xtask setup | test | interop | faults | bench | picture | help`. Needs nothing but cargo.
 #![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
 
 mod apt;
 mod bench;
 mod binaries;
+mod deny;
 mod faults;
 mod interop;
+mod package;
+mod picture;
 mod servers;
 mod setup;
 mod steps;
@@ -22,9 +25,10 @@ cargo xtask faults [TEST]   masters killed, networks parted and slots moved agai
 cargo xtask bench [--quick] [--only WORKLOADS] [--before PROGRAM]
                             ours beside the peers; writes docs/benchmarks.md; workloads are letters from a to j;
                             --before compares with the bench-ours of an older commit
+cargo xtask picture         records the terminal of the README anew; writes docs/images/terminal.svg
 cargo xtask help            this
 
-LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, redis-6.2, valkey, redisson
+LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, postgres, redis-6.2, valkey, redisson, mdbook
 LOCKKEEPER_REDIS_62=FILE    the Redis 6.2 server, instead of the one that setup downloads
 LOCKKEEPER_VALKEY=FILE      the Valkey server, instead of the one that setup downloads";
 
@@ -37,11 +41,12 @@ fn main() -> ExitCode {
         "interop" => interop::run(rest),
         "faults" => faults::run(rest),
         "bench" => bench::run(rest),
+        "picture" => picture::run(),
         "help" | "--help" | "-h" => {
             println!("{HELP}\n\nSteps of the test: {}", test::names());
             Ok(())
         }
-        _ => Err(format!("there is no verb {verb}; there are setup, test, interop, faults, bench, help")),
+        _ => Err(format!("there is no verb {verb}; there are setup, test, interop, faults, bench, picture, help")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

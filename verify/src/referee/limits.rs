@@ -1,0 +1,53 @@
+//! The numbers of the promises, and what a setting adds to them.
+
+/// How much a history may take, in nanoseconds. The defaults are those of `docs/guarantees.md` on a network without delay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest round trip between a client and the store.
+    pub round_trip: u64,
+    /// What the recording itself may be late by.
+    pub slack: u64,
+    /// How long a message may be under way and still be carried out.
+    pub longest_delay: u64,
+    /// P6: how long a free name may stay free while somebody waits. Two round trips are added.
+    pub free_while_waited_for: u64,
+    /// How long a waiter that died may stand before others in a fair queue.
+    pub dead_waiter: u64,
+    /// After a pause: how soon a loss is told.
+    pub told_after_pause: u64,
+    /// How far a token may be ahead of the store's wall clock, in microseconds.
+    pub token_ahead: u64,
+    /// How far clocks run apart, in parts per million of the time that passed. It loosens P3 by that part of the lease.
+    pub clock_error: u64,
+}
+
+const SECOND: u64 = 1_000_000_000;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            round_trip: 0,
+            slack: 1_000_000,
+            longest_delay: 0,
+            free_while_waited_for: SECOND,
+            dead_waiter: 5 * SECOND,
+            told_after_pause: SECOND,
+            token_ahead: 1_000_000,
+            clock_error: 0,
+        }
+    }
+}
+
+impl Limits {
+    /// P3: until when a hold may look valid that was asked for at `sent`.
+    pub(super) const fn valid_until(&self, sent: u64, lease: u64) -> u64 {
+        let drift = lease / 100 + 2_000_000;
+        let error = (lease as u128 * self.clock_error as u128 / 1_000_000) as u64;
+        sent.saturating_add(lease.saturating_sub(drift)).saturating_add(error)
+    }
+
+    /// P4: how long after the store ended a hold its client is told, if it reaches the store.
+    pub(super) const fn told_within(&self, lease: u64) -> u64 {
+        lease / 3 + self.round_trip + self.slack
+    }
+}

@@ -1,0 +1,222 @@
+//! The referee: whether a history keeps the promises P1–P7, in the words of `docs/guarantees.md`.
+//!
+//! It is pure and streams: it keeps the calls and holds that are under way, and no more of the past than it needs. It judges what it is told.
+//! A history without events of the store is judged by P1–P4 and P7 as the clients saw them.
+
+mod limits;
+mod name;
+mod verdict;
+
+use std::collections::BTreeMap;
+
+pub use limits::Limits;
+pub use verdict::{Promise, Verdict, Violation};
+
+use crate::history::{Event, What};
+use name::{Belief, NameState};
+
+/// What is known of a client.
+#[derive(Debug, Default)]
+pub(crate) struct ClientState {
+    paused: bool,
+    cut: bool,
+    crashed: bool,
+    /// Until then messages of the client may be missing.
+    disturbed_until: u64,
+    /// Since when it runs and reaches the store.
+    well_since: u64,
+}
+
+impl ClientState {
+    /// When the client was last able to act and to reach the store; `None` if it is not.
+    pub(crate) fn well_since(&self, at: u64) -> Option<u64> {
+        let unwell = self.paused || self.cut || self.crashed || self.disturbed_until > at;
+        (!unwell).then_some(self.well_since.max(self.disturbed_until))
+    }
+
+    pub(crate) const fn runs(&self) -> bool {
+        !self.paused && !self.crashed
+    }
+}
+
+/// Judges a history event by event.
+///
+/// ```
+/// use lockkeeper_verify::{Event, Limits, Promise, Referee, Side, What};
+///
+/// let granted = |at, client, owner: &str, token| Event {
+///     at,
+///     client,
+///     what: What::Granted {
+///         call: 1, name: "x".into(), owner: owner.into(), side: Side::Exclusive, token: Some(token), sent: at - 1, lease: 30_000_000_000,
+///     },
+/// };
+/// let mut referee = Referee::new(Limits::default());
+/// referee.observe(&granted(10, 1, "1:1", 7));
+/// referee.observe(&granted(20, 2, "2:1", 8));
+/// let verdict = referee.finish(30);
+/// assert_eq!(verdict.violations[0].promise, Promise::P1);
+/// ```
+#[derive(Debug)]
+pub struct Referee {
+    limits: Limits,
+    now: u64,
+    names: BTreeMap<String, NameState>,
+    clients: BTreeMap<u32, ClientState>,
+    resources: BTreeMap<String, u64>,
+    /// When the store was last not itself, and how far its clock fell behind then.
+    unhealthy: Option<(u64, u64)>,
+    verdict: Verdict,
+}
+
+/// What the rules of a name need beside its own state.
+pub(crate) struct Scene<'a> {
+    pub(crate) at: u64,
+    pub(crate) limits: &'a Limits,
+    pub(crate) clients: &'a BTreeMap<u32, ClientState>,
+    pub(crate) unhealthy: Option<(u64, u64)>,
+    pub(crate) verdict: &'a mut Verdict,
+}
+
+impl Scene<'_> {
+    pub(crate) fn client(&self, client: u32) -> Option<&ClientState> {
+        self.clients.get(&client)
+    }
+}
+
+impl Referee {
+    /// A referee that has seen nothing.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            now: 0,
+            names: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            resources: BTreeMap::new(),
+            unhealthy: None,
+            verdict: Verdict::default(),
+        }
+    }
+
+    /// Judges the next event.
+    pub fn observe(&mut self, event: &Event) {
+        self.verdict.events += 1;
+        if event.at < self.now {
+            let (at, before) = (event.at, self.now);
+            self.verdict.add(Promise::History, at, || format!("the event at {at} comes after one at {before}"));
+        }
+        self.advance(event.at);
+        self.clients.entry(event.client).or_default();
+        match &event.what {
+            What::Call { name, .. }
+            | What::Granted { name, .. }
+            | What::Kept { name, .. }
+            | What::Probed { name, .. }
+            | What::Lost { name, .. }
+            | What::Release { name, .. }
+            | What::Held { name, .. }
+            | What::Freed { name, .. } => self.at_name(name, event),
+            What::Ended { call } => {
+                for name in self.names.values_mut() {
+                    name.end_call(event.client, *call, event.at);
+                }
+            }
+            What::Crashed | What::Paused | What::Resumed | What::Cut | What::Healed | What::Disturbed { .. } => {
+                self.client(event);
+            }
+            What::Unhealthy { forgot, lag } => {
+                self.unhealthy = Some((event.at, *lag));
+                if *forgot {
+                    self.names.values_mut().for_each(|name| name.forget(event.at));
+                }
+            }
+            What::Wrote { resource, token, read, wrote } => self.write(event.at, resource, *token, *read, *wrote),
+        }
+    }
+
+    /// Ends the history at `at`, true time, and tells what was found.
+    #[must_use]
+    pub fn finish(mut self, at: u64) -> Verdict {
+        self.advance(at);
+        self.verdict
+    }
+
+    /// Checks everything that was due before `at`.
+    fn advance(&mut self, at: u64) {
+        self.now = self.now.max(at);
+        let Self { limits, now, names, clients, unhealthy, verdict, .. } = self;
+        let mut scene = Scene { at: *now, limits, clients, unhealthy: *unhealthy, verdict };
+        for (name, state) in names {
+            state.advance(name, &mut scene);
+        }
+    }
+
+    fn at_name(&mut self, name: &str, event: &Event) {
+        if !self.names.contains_key(name) {
+            self.names.insert(name.to_owned(), NameState::default());
+        }
+        let Self { limits, now, names, clients, unhealthy, verdict, .. } = self;
+        let mut scene = Scene { at: *now, limits, clients, unhealthy: *unhealthy, verdict };
+        let Some(state) = names.get_mut(name) else { return };
+        match &event.what {
+            What::Call { call, .. } => state.call(event.client, *call, event.at),
+            What::Granted { call, owner, side, token, sent, lease, .. } => {
+                state.end_call(event.client, *call, event.at);
+                let until = limits.valid_until(*sent, *lease);
+                let belief = Belief::new(event.client, owner, *side, *token, (*sent, event.at, until), *lease);
+                state.grant(name, belief, &mut scene);
+            }
+            What::Kept { owner, sent, lease, .. } => state.keep(owner, limits.valid_until(*sent, *lease), event.at),
+            What::Probed { owner, valid, .. } => state.probe(name, owner, *valid, &mut scene),
+            What::Lost { owner, .. } => state.lost(owner, &mut scene),
+            What::Release { owner, .. } => state.release(owner, event.at),
+            What::Held { owner, side, token, lease, clock, .. } => {
+                state.held(name, (event.client, owner), *side, (*token, *clock), *lease, &mut scene);
+            }
+            What::Freed { owner, .. } => state.freed(owner, event.at),
+            _ => {}
+        }
+    }
+
+    fn client(&mut self, event: &Event) {
+        let state = self.clients.entry(event.client).or_default();
+        match &event.what {
+            What::Crashed => {
+                state.crashed = true;
+                self.names.values_mut().for_each(|name| name.crash(event.client, event.at));
+            }
+            What::Paused => state.paused = true,
+            What::Resumed => {
+                state.paused = false;
+                state.well_since = event.at;
+                let told_by = event.at.saturating_add(self.limits.told_after_pause);
+                self.names.values_mut().for_each(|name| name.resumed(event.client, told_by));
+            }
+            What::Cut => {
+                state.cut = true;
+                self.names.values_mut().for_each(|name| name.out_of_reach(event.client));
+            }
+            What::Healed => {
+                state.cut = false;
+                state.well_since = event.at;
+            }
+            What::Disturbed { lasts } => {
+                state.disturbed_until = state.disturbed_until.max(event.at.saturating_add(*lasts));
+                self.names.values_mut().for_each(|name| name.out_of_reach(event.client));
+            }
+            _ => {}
+        }
+    }
+
+    /// P7: a write that was computed from anything but the last acknowledged value undoes what was acknowledged since.
+    fn write(&mut self, at: u64, resource: &str, token: u64, read: u64, wrote: u64) {
+        self.verdict.checked(Promise::P7);
+        let before = self.resources.insert(resource.to_owned(), wrote);
+        if let Some(before) = before.filter(|before| *before != read) {
+            self.verdict.add(Promise::P7, at, || {
+                format!("{resource:?}: token {token} wrote {wrote} from {read}, but {before} had been acknowledged")
+            });
+        }
+    }
+}
