@@ -95,7 +95,7 @@ fn redisson() -> bool {
 }
 
 /// Whether the list, separated by commas, names `what`.
-fn requires(list: &str, what: &str) -> bool {
+pub(crate) fn requires(list: &str, what: &str) -> bool {
     list.split(',').any(|named| named.trim() == what)
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod init;
 pub(crate) mod latch;
 pub(crate) mod list;
 pub(crate) mod man;
+pub(crate) mod names;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod semaphore;

@@ -147,6 +147,7 @@ impl Arguments {
             grace: self.grace,
             wait_group: !self.no_wait_group,
             verbose: self.lock.verbose,
+            quiet: self.lock.quiet,
         }
     }
 }

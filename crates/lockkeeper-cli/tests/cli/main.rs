@@ -1,6 +1,7 @@
 //! `lockkeeper` as a shell sees it: the real binary, with real commands.
 #![allow(clippy::disallowed_methods, reason = "tests use the machine's clock")]
 
+mod comforts;
 mod config;
 mod counter;
 mod death;
@@ -9,6 +10,7 @@ mod helps;
 mod hostile;
 mod init;
 mod kills;
+mod namespace;
 mod numbers;
 mod output;
 mod places;

@@ -11,7 +11,7 @@ use crate::runtime::Runtime;
 use crate::session::Held;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::PostgresStore;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-single")]
 use crate::store::redis::RedisGate;
 
 impl Client {
@@ -82,7 +82,7 @@ fn open(target: &Target, runtime: &Runtime) -> Result<Arc<dyn Gate>> {
     match target {
         Target::Memory(None) => Ok(Arc::new(MemoryGate::default())),
         Target::Memory(Some(name)) => Ok(shared(name)),
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "redis-single")]
         Target::Redis(config) => Ok(Arc::new(RedisGate::new((**config).clone(), runtime))),
         #[allow(unreachable_patterns, reason = "which stores there are depends on the features")]
         other => {

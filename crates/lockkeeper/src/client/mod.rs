@@ -6,6 +6,7 @@ mod config;
 mod gate;
 mod inspect;
 mod list;
+mod schemes;
 mod url;
 
 pub use builder::Builder;

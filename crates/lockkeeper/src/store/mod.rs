@@ -8,7 +8,7 @@ pub(crate) mod kit;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-single")]
 pub mod redis;
 #[cfg(feature = "postgres")]
 pub(crate) mod sql;

@@ -30,7 +30,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, matches_pattern};
 use crate::owner::{ClientId, WireOwner};
 use crate::runtime::Runtime;
-use crate::store::kit::cards::add_cards;
+use crate::store::kit::cards::{add_cards, add_waiter_cards};
 use crate::store::kit::listing;
 use crate::store::sql::{Failed, Link as _, Steps};
 pub use config::Config;
@@ -119,26 +119,38 @@ impl Inner {
     }
 
     async fn with_cards(&self, holders: Vec<Holder>) -> Result<Vec<Holder>> {
-        let ids: Vec<String> = holders
-            .iter()
-            .filter_map(|holder| holder.owner.parse::<WireOwner>().ok())
-            .map(|owner| owner.client.to_string())
-            .collect();
-        if ids.is_empty() {
-            return Ok(holders);
-        }
+        let cards = self.cards(holders.iter().map(|holder| holder.owner.as_str())).await?;
+        add_cards(holders, |client| Ok(cards.get(&client).cloned()))
+    }
+
+    /// Adds who holds a name and who waits for it.
+    async fn name_clients(&self, found: &mut Snapshot) -> Result<()> {
+        let holders = found.holders.iter().map(|holder| holder.owner.as_str());
+        let cards = self.cards(holders.chain(found.queue.iter().map(|waiter| waiter.owner.as_str()))).await?;
+        let card = |client: ClientId| Ok(cards.get(&client).cloned());
+        found.holders = add_cards(std::mem::take(&mut found.holders), card)?;
+        found.queue = add_waiter_cards(std::mem::take(&mut found.queue), card)?;
+        Ok(())
+    }
+
+    async fn cards(&self, owners: impl Iterator<Item = &str>) -> Result<HashMap<ClientId, ClientCard>> {
+        let ids: Vec<String> =
+            owners.filter_map(|owner| owner.parse::<WireOwner>().ok()).map(|owner| owner.client.to_string()).collect();
         let mut cards: HashMap<ClientId, ClientCard> = HashMap::new();
+        if ids.is_empty() {
+            return Ok(cards);
+        }
         for row in self.query(&self.texts().cards, &[(&ids, Type::TEXT_ARRAY)]).await? {
             let card: &[u8] = get(&row, 1).map_err(Failed::into_error)?;
             cards.extend(serde_json::from_slice::<ClientCard>(card).ok().map(|card| (card.id, card)));
         }
-        add_cards(holders, |client| Ok(cards.get(&client).cloned()))
+        Ok(cards)
     }
 
     async fn inspect(&self, name: Name) -> Result<Option<Snapshot>> {
         let found = self.steps.snapshots(std::slice::from_ref(&name)).await?.into_iter().next().flatten();
         let Some(mut found) = found else { return Ok(None) };
-        found.holders = self.with_cards(found.holders).await?;
+        self.name_clients(&mut found).await?;
         Ok(Some(found))
     }
 
@@ -173,7 +185,7 @@ impl Inner {
         };
         let mut page = listing::page(&mut seen, &asked, known, |seen, name| Ok(seen.remove(name).flatten()))?;
         for snapshot in &mut page.found {
-            snapshot.holders = self.with_cards(std::mem::take(&mut snapshot.holders)).await?;
+            self.name_clients(snapshot).await?;
         }
         Ok(page)
     }
