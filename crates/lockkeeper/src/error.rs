@@ -74,6 +74,16 @@ pub enum ErrorKind {
 /// # drop(guard);
 /// # Ok(()) }
 /// ```
+///
+/// A store of your own makes them:
+///
+/// ```
+/// use lockkeeper::{Error, ErrorKind};
+///
+/// let cause = std::io::Error::other("connection reset");
+/// let error = Error::new(ErrorKind::Unavailable, "cannot reach the store").with_source(cause);
+/// assert_eq!(error.kind(), ErrorKind::Unavailable);
+/// ```
 #[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,

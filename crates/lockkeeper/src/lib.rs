@@ -8,14 +8,94 @@
 //! let guard = client.mutex("orders:42").lock().await?;
 //! println!("only one of us at a time, token {:?}", guard.token());
 //! guard.release().await?;
-//! # Ok(()) }
+//! client.close().await // at shutdown: releases what is left, and waits for it
+//! # }
 //! ```
 //!
 //! **What a lease cannot promise.** A process that is paused longer than its lease may wake up and act while somebody else holds the
 //! lock. No lock service can prevent that; a [`fence`] on the resource can.
 //!
-//! Start at [`Client`]; [`sync`] says which synchronizer to use; `blocking` (a feature, on by default) is the same for threads. To write a store of your own,
-//! implement [`backend::Backend`] and run the `conformance` suite (feature `conformance`).
+//! # When to use it
+//!
+//! Several processes must not do a thing at the same time: one order per user, one run of a job, one writer of a file. Inside one process
+//! `tokio::sync::Mutex` is enough. If the thing is one row of one database, a transaction is enough.
+//!
+//! # Modules
+//!
+//! * [`Client`] connects to a store and makes synchronizers; [`sync`] says which one to use.
+//! * `blocking` (a feature, on by default) is the same for threads.
+//! * [`fence`] is the resource's side of a token.
+//! * [`observability`] lists metrics, spans and log lines.
+//! * `testing` (a feature) has a clock that a test moves, and faults on purpose.
+//!
+//! For authors of stores: [`backend::Backend`] is the contract, and the feature `conformance` has it as a test suite.
+//!
+//! # Which store
+//!
+//! | URL | reaches | feature |
+//! |---|---|---|
+//! | `memory:`, `memory:NAME` | one process | |
+//! | `sqlite:PATH` | one machine | `sqlite` |
+//! | `postgres://USER@HOST/DATABASE` | all machines | `postgres` |
+//! | `redis://HOST`, `redis+sentinel://`, `redis+cluster://`, `redis+unix://` | all machines | `redis` |
+//! | the same with `rediss` | all machines, with TLS | `redis-tls` |
+//! | `redlock:URL,URL,URL` | all machines, a majority of servers | that of its servers |
+//! | `config:FILE` | what the file says, TOML or Redisson's YAML | `config` |
+//!
+//! A URL of a store that is not built in is an error that names the feature. [`Client::from_env`] reads `LOCKKEEPER_STORE`.
+//!
+//! # Leases and loss
+//!
+//! Without `.lease(d)` a thread of the client renews the hold for as long as its guard lives. With it the hold ends by itself. A hold can
+//! be lost earlier: its guard is told.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! use std::time::Duration;
+//! # let client = lockkeeper::Client::connect("memory:").await?;
+//! let guard = client.mutex("report").lock().timeout(Duration::from_secs(3)).lease(Duration::from_secs(10)).await?;
+//! guard.extend(Duration::from_secs(20)).await?;
+//! assert!(guard.is_valid() && guard.remaining() > Duration::from_secs(10));
+//! let loss = guard.loss(); // can go to another task, or to a thread
+//!
+//! client.force_release("report").await?; // as an operator does
+//! let reason = guard.lost().await;
+//! assert!(loss.is_lost() && loss.reason() == Some(reason));
+//! assert_eq!(loss.wait_timeout(Duration::ZERO), Some(reason));
+//! assert!(guard.run(async { unreachable!("the work is not started") }).await.is_err());
+//! # Ok(()) }
+//! ```
+//!
+//! # Errors
+//!
+//! A busy lock is no error for `try_lock`: it is `None`. [`ErrorKind`] has a table: what to retry, when to alert, which HTTP status.
+//!
+//! # Shutdown
+//!
+//! [`Client::close`] releases everything and waits until the store has confirmed it. A guard that is dropped is released in the background;
+//! a process that ends at once may not get that far, and the lock is free when its lease ends.
+//!
+//! # Seeing who holds what
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let client = lockkeeper::Client::connect("memory:").await?;
+//! let mutex = client.mutex("orders:42");
+//! let guard = mutex.lock().await?;
+//! assert!(mutex.is_locked().await?);
+//! assert_eq!(mutex.holders().await?.len(), 1);
+//! let seen = client.inspect("orders:42").await?.expect("somebody holds it");
+//! assert_eq!(seen.holders[0].token, guard.token());
+//! println!("{} at {}: connected: {}", client.id(), client.url(), client.is_connected());
+//! # Ok(()) }
+//! ```
+//!
+//! # Limits
+//!
+//! * A lease needs clocks that run at about the same speed, not clocks that agree.
+//! * A name is any text without a NUL. It has one kind on a store: asking for another is [`ErrorKind::WrongKind`].
+//! * A failover of Redis can lose a lock unless `?replicas=` says otherwise; tokens still grow.
+//! * `sqlite:` needs Linux and a local disk.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

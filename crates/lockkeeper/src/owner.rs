@@ -9,6 +9,11 @@ use uuid::Uuid;
 use crate::error::{Error, ErrorKind};
 
 /// One client of a store, drawn at random when it connects.
+///
+/// ```
+/// use lockkeeper::ClientId;
+/// assert_eq!(ClientId::from_bits(7).bits(), 7);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ClientId(Uuid);
 

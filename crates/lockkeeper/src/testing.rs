@@ -12,6 +12,20 @@
 //! assert!(!guard.is_valid(), "the lease is over");
 //! # Ok(()) }
 //! ```
+//!
+//! [`client`] is short for a store that several clients can share:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> lockkeeper::Result<()> {
+//! use std::sync::Arc;
+//! use lockkeeper::{Client, testing::{MemoryStore, Runtime}};
+//!
+//! let runtime = Runtime::simulated();
+//! let store = Arc::new(MemoryStore::new(runtime.clone()));
+//! let client = Client::builder().runtime(runtime).with_backend(store)?;
+//! client.with_lock("orders", async {}).await?;
+//! # Ok(()) }
+//! ```
 
 pub use crate::layer::{Chaos, Fault, Faulty};
 pub use crate::runtime::Runtime;

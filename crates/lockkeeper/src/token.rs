@@ -20,6 +20,7 @@ use crate::owner::WireOwner;
 /// first.release().await?;
 /// let second = client.mutex("orders").lock().await?;
 /// assert!(second.token() > earlier);
+/// assert!(second.token().map(|token| token.number()) > earlier.map(|token| token.number()));
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

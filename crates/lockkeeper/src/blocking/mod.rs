@@ -17,6 +17,35 @@
 //! client.close()?;
 //! # Ok::<(), lockkeeper::Error>(())
 //! ```
+//!
+//! Options are given to the calls whose name ends in `_with`:
+//!
+//! ```
+//! use std::time::Duration;
+//! use lockkeeper::blocking::Client;
+//!
+//! let client = Client::build(lockkeeper::Client::builder().program("mailer"), "memory:")?;
+//! println!("{} at {}: connected: {}", client.id(), client.url(), client.is_connected());
+//! let mutex = client.mutex("orders");
+//! let guard = mutex.try_lock_with(|call| call.lease(Duration::from_secs(10)))?.expect("nobody holds it");
+//! guard.extend(Duration::from_secs(20))?;
+//! assert!(mutex.is_locked()? && mutex.holders()?.len() == 1);
+//! assert!(client.inspect("orders")?.is_some());
+//! client.force_release("orders")?;
+//!
+//! let mailers = client.semaphore("mailers", 3);
+//! let two = mailers.acquire_many_with(2, |call| call.timeout(Duration::from_secs(3)))?;
+//! assert!(mailers.try_acquire_many(2)?.is_none());
+//! two.release()?;
+//! assert!(mailers.resize(5)?.remove()?);
+//!
+//! let stock = client.counting_semaphore("stock");
+//! stock.try_set(1)?;
+//! stock.acquire_with(1, |call| call.timeout(Duration::from_secs(3)))?;
+//! let parts = client.latch("parts");
+//! parts.wait_with(|call| call.timeout(Duration::from_secs(3)))?; // nothing to wait for
+//! # Ok::<(), lockkeeper::Error>(())
+//! ```
 
 mod counts;
 mod locks;

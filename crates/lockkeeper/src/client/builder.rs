@@ -19,6 +19,24 @@ use crate::session::{Session, Settings};
 /// let client = lockkeeper::Client::builder().lease(Duration::from_secs(10)).connect("memory:").await?;
 /// # Ok(()) }
 /// ```
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// use std::time::Duration;
+/// use lockkeeper::Client;
+///
+/// let client = Client::builder()
+///     .lease(Duration::from_secs(20))
+///     .command_timeout(Duration::from_secs(2))
+///     .patience(Duration::from_secs(10))
+///     .queue_ttl(Duration::from_secs(10))
+///     .drop_timeout(Duration::from_secs(1))
+///     .program("billing")
+///     .connect("memory:")
+///     .await?;
+/// # client.close().await
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "it does nothing until it connects"]
 pub struct Builder {

@@ -104,6 +104,12 @@ impl Client {
     /// # Cancel safety
     ///
     /// Safe: nothing is left behind.
+    ///
+    /// ```no_run
+    /// # async fn example() -> lockkeeper::Result<()> {
+    /// let client = lockkeeper::Client::from_env().await?; // LOCKKEEPER_STORE=redis://127.0.0.1
+    /// # Ok(()) }
+    /// ```
     pub async fn from_env() -> Result<Self> {
         Self::connect(store_from_env()?).await
     }

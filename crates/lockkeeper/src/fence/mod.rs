@@ -89,6 +89,18 @@ pub trait Gate: Send + Sync {
 }
 
 /// What a gate remembers of one resource; pure, so that every store's gate decides alike.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let mut mark = lockkeeper::fence::Watermark::default();
+/// let earlier = client.mutex("account:7").lock().await?.token().expect("this store has tokens");
+/// let later = client.mutex("account:7").lock().await?.token().expect("this store has tokens");
+/// mark.enter(later)?;
+/// assert!(mark.check(later).is_ok() && mark.check(earlier).is_err());
+/// assert!(mark.enter_shared(earlier).is_err(), "it is older than the writer");
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watermark {
     /// The exclusive token that entered last.

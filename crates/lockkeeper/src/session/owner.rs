@@ -61,6 +61,14 @@ impl Owner {
     }
 
     /// Whether `self` and `other` are the same owner.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # let client = lockkeeper::Client::connect("memory:").await?;
+    /// let owner = client.owner();
+    /// assert!(owner.is(&owner.clone()) && !owner.is(&client.owner()));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -11,7 +11,62 @@
 //! | [`CountDownLatch`] | nobody: open at zero | never | no |
 //!
 //! Handles are cheap to make and to clone and hold no state; guards hold it. Each call of `lock()` is its own owner, so clones of a
-//! handle exclude each other as an `Arc<tokio::sync::Mutex>` does.
+//! handle exclude each other as an `Arc<tokio::sync::Mutex>` does. A guard can be entered again on purpose:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let client = lockkeeper::Client::connect("memory:").await?;
+//! let guard = client.mutex("orders").lock().await?;
+//! let again = guard.reenter()?; // no round trip, the same token
+//! assert_eq!(again.token(), guard.token());
+//! guard.release().await?; // still held by `again`
+//! again.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Several locks at once, and the guard of all of them:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! use std::time::Duration;
+//! # let client = lockkeeper::Client::connect("memory:").await?;
+//! let both = client.multi_lock(["account:7", "account:9"]).lock().lease(Duration::from_secs(10)).await?;
+//! assert_eq!(both.holds().len(), 2);
+//! both.extend(Duration::from_secs(20)).await?;
+//! assert!(both.remaining() > Duration::from_secs(10));
+//! assert!(both.losses().all(|loss| !loss.is_lost()));
+//! both.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! Permits, and bare numbers:
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let client = lockkeeper::Client::connect("memory:").await?;
+//! let mailers = client.semaphore("mailers", 3);
+//! let two = mailers.try_acquire_many(2).await?.expect("three are free");
+//! assert_eq!(two.count(), 2);
+//! let id = two.detach(); // held without a guard, until somebody adopts it
+//! assert_eq!(id.permits(), 2);
+//! client.adopt(id).await?.release().await?;
+//! let five = mailers.resize(5).await?;
+//! assert_eq!(five.available().await?, 5);
+//! assert!(five.remove().await?);
+//!
+//! let stock = client.counting_semaphore("stock");
+//! stock.try_set(10).await?;
+//! stock.add(5).await?;
+//! assert_eq!(stock.drain().await?, 15);
+//! assert!(stock.remove().await?);
+//!
+//! let parts = client.latch("parts");
+//! parts.try_set(2).await?;
+//! parts.count_down().await?;
+//! assert_eq!(parts.count().await?, 1);
+//! assert!(parts.remove().await?);
+//! # Ok(()) }
+//! ```
 
 mod acquire;
 mod counting;
