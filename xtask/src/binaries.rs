@@ -13,15 +13,19 @@ use crate::steps::{Run, end, target};
 const WORKERS: usize = 2;
 
 /// About how many seconds the long ones take, for a first run that has no times of its own.
-const LONG: [(&str, u64); 7] = [
+const LONG: [(&str, u64); 8] = [
     ("lockkeeper/redis", 300),
     ("lockkeeper/topology", 290),
     ("lockkeeper/interop", 220),
+    ("lockkeeper/postgres", 110),
     ("lockkeeper/sqlite", 120),
     ("lockkeeper-cli/cli", 100),
     ("lockkeeper/quorum", 90),
     ("lockkeeper/model", 60),
 ];
+
+/// How many tests run at a time in programs whose tests mostly wait for the leases of a server. Others run one per core.
+const THREADS: [(&str, &str); 1] = [("lockkeeper/postgres", "5")];
 
 /// One program to run, and the folder to run it in.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +54,10 @@ pub(crate) fn run(prepare: impl Fn(Run) -> Run, limit: Duration) -> Result<(), S
         .into_iter()
         .map(|binary| {
             let command = Run::new(&binary.program.display().to_string(), &[]).inside(&binary.folder);
+            let command = match THREADS.iter().find(|(name, _)| *name == binary.name) {
+                Some((_, threads)) => command.with("RUST_TEST_THREADS", *threads),
+                None => command,
+            };
             (binary.name, prepare(command))
         })
         .collect();

@@ -4,9 +4,11 @@
 mod apt;
 mod bench;
 mod binaries;
+mod deny;
 mod evidence;
 mod faults;
 mod interop;
+mod package;
 mod picture;
 mod servers;
 mod setup;
@@ -29,7 +31,7 @@ cargo xtask evidence [--minutes N] [--debug] [models|simulation]
 cargo xtask picture         records the terminal of the README anew; writes docs/images/terminal.svg
 cargo xtask help            this
 
-LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, redis-6.2, valkey, redisson
+LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, postgres, redis-6.2, valkey, redisson, mdbook
 LOCKKEEPER_REDIS_62=FILE    the Redis 6.2 server, instead of the one that setup downloads
 LOCKKEEPER_VALKEY=FILE      the Valkey server, instead of the one that setup downloads";
 

@@ -7,6 +7,8 @@ use crate::steps::{Outcome, find, step};
 
 const HOW: &str = "install it: apt-get install redis-server, dnf install redis, apk add redis or brew install redis";
 
+const POSTGRES: &str = "install it: apt-get install postgresql, dnf install postgresql-server or brew install postgresql";
+
 const JAVA: &str = "install a JDK 17 and Maven, and see that Maven can download";
 
 /// Looks for what the tests need, and installs what is missing where that is possible without asking.
@@ -18,7 +20,7 @@ pub(crate) fn run() -> Result<(), String> {
 pub(crate) fn needed() -> Result<Outcome, String> {
     let list = std::env::var("LOCKKEEPER_REQUIRE").unwrap_or_default();
     let servers = SERVERS.iter().map(|server| server.name);
-    needed_for(&list, &["redis"].into_iter().chain(servers).chain(["redisson"]).collect::<Vec<_>>())
+    needed_for(&list, &["redis", "postgres"].into_iter().chain(servers).chain(["redisson"]).collect::<Vec<_>>())
 }
 
 /// Only what stands in `wanted`; what stands in `list` must be there in the end.
@@ -26,6 +28,11 @@ pub(crate) fn needed_for(list: &str, wanted: &[&str]) -> Result<Outcome, String>
     let mut missing = Vec::new();
     if wanted.contains(&"redis") && !provide("redis", HOW, list, redis, || apt::install("redis-server"))? {
         missing.push("redis");
+    }
+    // The package may start a server of its own. The tests do not use it; they start theirs on another port.
+    let install = || apt::install("postgresql");
+    if wanted.contains(&"postgres") && !provide("postgres", POSTGRES, list, postgres, install)? {
+        missing.push("postgres");
     }
     for server in SERVERS.iter().filter(|server| wanted.contains(&server.name)) {
         let how = format!("see that pip can download, or set {} to the path of such a server", server.variable);
@@ -72,12 +79,23 @@ fn redis() -> bool {
     server.is_some()
 }
 
+/// Debian keeps the programs of the server off the PATH.
+fn postgres() -> bool {
+    let debian =
+        std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|version| version.path().join("bin/initdb"));
+    let server = find("initdb").or_else(|| debian.into_iter().find(|file| file.is_file()));
+    if let Some(file) = &server {
+        println!("    postgres is beside {}", file.display());
+    }
+    server.is_some()
+}
+
 fn redisson() -> bool {
     interop::find_drivers().inspect(|place| println!("    redisson is driven from {}", place.display())).is_some()
 }
 
 /// Whether the list, separated by commas, names `what`.
-fn requires(list: &str, what: &str) -> bool {
+pub(crate) fn requires(list: &str, what: &str) -> bool {
     list.split(',').any(|named| named.trim() == what)
 }
 

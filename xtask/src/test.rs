@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::binaries;
+use crate::deny;
 use crate::interop;
+use crate::package;
 use crate::servers::SERVERS;
 use crate::setup;
 use crate::steps::{Outcome, Run, find, step};
@@ -11,7 +13,7 @@ use crate::steps::{Outcome, Run, find, step};
 /// A step: its name, what it shows, and how.
 type Step = (&'static str, &'static str, fn() -> Result<Outcome, String>);
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 11] = [
     ("setup", "what the tests need", setup::needed),
     ("fmt", "the code is formatted", || all(&[Run::cargo(&["fmt", "--all", "--check"])])),
     ("clippy", "no lint complains", || {
@@ -26,21 +28,27 @@ const STEPS: [Step; 9] = [
             Run::cargo(&check),
             Run::cargo(&[&check[..], &["--no-default-features"]].concat()),
             Run::cargo(&[&check[..], &["--features", "testing"]].concat()),
-            Run::cargo(&[&check[..], &["--features", "redis"]].concat()),
-            Run::cargo(&[&check[..], &["--features", "redis-tls"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "redlock"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "redis-single"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "redis-sentinel"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "redis-cluster,redis-tls"]].concat()),
             Run::cargo(&[&check[..], &["--features", "sqlite"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "postgres"]].concat()),
             Run::cargo(&[&check[..], &["--features", "config"]].concat()),
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
     }),
     ("dependencies", "few crates without features", dependencies),
-    ("deny", "licences and sources of what we depend on", deny),
+    ("deny", "licences, sources and versions of what we depend on", deny::run),
+    ("guide", "the guide is a book", guide),
     ("test", "all tests, doc tests included", tests),
+    ("package", "both crates can be published, and installed from the package", package::run),
     ("readme", "the first command that a newcomer types", readme),
 ];
 
 /// What the library must not depend on without features, and with all of them.
-const NOT_WITHOUT_FEATURES: &[&str] = &["redis", "clap", "axum", "hyper", "rusqlite", "mysql_async", "zookeeper-client", "url"];
+const NOT_WITHOUT_FEATURES: &[&str] =
+    &["redis", "clap", "axum", "hyper", "rusqlite", "tokio-postgres", "mysql_async", "zookeeper-client", "url"];
 const NEVER: &[&str] = &["clap", "axum", "hyper"];
 
 /// What all tests may take, building them included.
@@ -118,11 +126,17 @@ pub(crate) fn knowing_servers(mut test: Run) -> Run {
     test
 }
 
-fn deny() -> Result<Outcome, String> {
-    if find("cargo-deny").is_none() {
-        return Ok(Outcome::Skipped("cargo deny (not installed)".to_owned()));
+/// The book needs mdbook, which takes minutes to build. The tests of the guide check its pages, links and code without it.
+fn guide() -> Result<Outcome, String> {
+    const INSTALL: &str = "cargo install mdbook --no-default-features --locked";
+    if find("mdbook").is_some() {
+        return all(&[Run::new("mdbook", &["build", "docs/guide"])]);
     }
-    all(&[Run::cargo(&["deny", "check", "bans", "licenses", "sources"])])
+    if setup::requires(&std::env::var("LOCKKEEPER_REQUIRE").unwrap_or_default(), "mdbook") {
+        return Err(format!("mdbook is not installed, and LOCKKEEPER_REQUIRE asks for it; install it: {INSTALL}"));
+    }
+    let why = format!("mdbook is not installed ({INSTALL}); pages, links and code of the guide are checked by the step test");
+    Ok(Outcome::Skipped(why))
 }
 
 fn readme() -> Result<Outcome, String> {

@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use lockkeeper::name::Name;
 
-use crate::command::{completions, doctor, help, hold, latch, list, man, print_text, release, run, semaphore, show, watch};
+use crate::command::{completions, doctor, help, hold, init, latch, list, man, print_text, release, run, semaphore, show, watch};
 use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
 
@@ -41,6 +41,16 @@ struct CommandLine {
     verb: Verb,
 }
 
+/// What other tools call our verbs.
+const OTHER_NAMES: [(&[&str], &str); 6] = [
+    (&["lock", "exec", "flock", "with"], "run"),
+    (&["unlock", "free", "break", "force-release"], "release"),
+    (&["ls", "ps", "locks"], "list"),
+    (&["status", "info", "inspect", "get", "describe"], "show"),
+    (&["top", "follow", "tail"], "watch"),
+    (&["check", "ping", "test"], "doctor"),
+];
+
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -63,6 +73,8 @@ pub(crate) enum Verb {
     /// Set, count down, wait for, show or remove a latch
     #[command(subcommand)]
     Latch(latch::Arguments),
+    /// Create what the store needs before its first use (tables); other verbs do it by themselves where they may
+    Init(init::Arguments),
     /// Check whether locks are safe in the store, and say what to do if not
     Doctor(doctor::Arguments),
     /// Print the completions for a shell
@@ -85,7 +97,7 @@ impl Early {
     /// Prints it and returns the exit status.
     pub(crate) fn show(&self) -> u8 {
         match self {
-            Self::Told(text) => print_text(text).unwrap_or_else(|failure| failure.show()),
+            Self::Told(text) => print_text(&crate::wrap::to_terminal(text)).unwrap_or_else(|failure| failure.show()),
             Self::Refused(failure) => failure.show(),
         }
     }
@@ -169,8 +181,11 @@ fn meant<'a>(error: &'a clap::Error, below: &'a Command) -> Option<&'a str> {
         };
         below.get_subcommands().map(Command::get_name).find(|verb| letters(verb) == letters(word))
     });
+    let other = told(ContextKind::InvalidSubcommand)
+        .and_then(|word| OTHER_NAMES.iter().find(|(names, _)| names.contains(&word)))
+        .and_then(|(_, verb)| below.find_subcommand(verb).map(Command::get_name));
     let suggested = [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
-    swapped.or_else(|| suggested.into_iter().find_map(told))
+    swapped.or(other).or_else(|| suggested.into_iter().find_map(told))
 }
 
 /// Checks a name.

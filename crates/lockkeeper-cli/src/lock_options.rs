@@ -71,6 +71,10 @@ pub(crate) struct LockOptions {
     #[arg(short, long, value_name = "DURATION", value_parser = parse_lease, allow_negative_numbers = true)]
     lease: Option<Duration>,
 
+    /// Say nothing about waiting, nor about a lock that others hold (the exit status tells it); errors are still reported
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub(crate) quiet: bool,
+
     /// Report on stderr: the wait time, the token, the store, processes that are left running
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -138,7 +142,11 @@ impl LockOptions {
             number::check(client, name, Kind::Semaphore, self.java).await?;
         }
         let acquiring = self.acquire_claim(client, name, began);
-        let acquired = if self.waits() { waiting::shown(client, name, began.into(), acquiring).await } else { acquiring.await };
+        let acquired = if self.waits() && !self.quiet {
+            waiting::shown(client, name, began.into(), acquiring).await
+        } else {
+            acquiring.await
+        };
         match acquired? {
             Some(guard) => Ok(guard),
             None => Err(self.not_acquired(client, name).await),
@@ -146,6 +154,9 @@ impl LockOptions {
     }
 
     async fn not_acquired(&self, client: &Client, name: &str) -> Failure {
+        if self.quiet {
+            return Failure { code: self.conflict_exit_code, message: None };
+        }
         let found = timeout(TELLING, client.inspect(name)).await.ok().and_then(Result::ok).flatten();
         let held = found.as_ref().and_then(waiting::held).unwrap_or_else(|| "held by others".to_owned());
         Failure { code: self.conflict_exit_code, message: Some(format!("{name:?} is {held}; wait longer, or try again later")) }

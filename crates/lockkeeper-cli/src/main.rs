@@ -15,10 +15,13 @@ mod selection;
 mod signals;
 mod store;
 mod supervise;
+mod system;
 mod table;
 mod terminal;
 mod view;
 mod waiting;
+mod width;
+mod wrap;
 
 use std::process::ExitCode;
 
@@ -26,6 +29,9 @@ fn main() -> ExitCode {
     // The shim and the watchdog come first, so that they start quickly.
     let code = match child::shim(std::env::args_os()) {
         Some(code) => code,
+        None if std::env::args_os().nth(1).is_some_and(|word| word == command::names::WORD) => {
+            command::names::run(&std::env::args_os().nth(2).unwrap_or_default().to_string_lossy())
+        }
         None => match args::parse(std::env::args_os()) {
             Ok(verb) => command::run(verb),
             Err(early) => early.show(),

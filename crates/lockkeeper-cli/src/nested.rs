@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use lockkeeper::backend::{Claim, Snapshot};
+use lockkeeper::fence::SqlFence;
 use lockkeeper::{Client, Held};
 
 use crate::exit::{Code, Failure};
@@ -10,6 +11,7 @@ use crate::exit::{Code, Failure};
 pub(crate) const NAME: &str = "LOCKKEEPER_NAME";
 pub(crate) const TOKEN: &str = "LOCKKEEPER_TOKEN";
 pub(crate) const OWNER: &str = "LOCKKEEPER_OWNER";
+const FENCE_SQL: &str = "LOCKKEEPER_FENCE_SQL";
 
 /// All holds around this process, outermost first: `[["NAME","OWNER","TOKEN"],…]`, without a token where there is none. [`NAME`] and [`OWNER`] are those of
 /// the hold that the command runs under.
@@ -70,6 +72,14 @@ pub(crate) fn set_environment(command: &mut Command, held: &Held, token: Option<
     let mut around = around();
     around.push([name.to_owned(), owner].into_iter().chain(token).collect());
     command.env(AROUND, serde_json::to_string(&around).unwrap_or_default());
+}
+
+/// Tells a command the statement that fences its transactions, where the locks are in an SQL database.
+pub(crate) fn set_fence(command: &mut Command, fence: Option<&SqlFence>) {
+    match fence {
+        Some(fence) => command.env(FENCE_SQL, fence.literal()),
+        None => command.env_remove(FENCE_SQL),
+    };
 }
 
 /// Replaces what was inherited.

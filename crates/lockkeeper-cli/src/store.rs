@@ -6,8 +6,8 @@ use std::process::Command;
 use clap::Args;
 use lockkeeper::{Builder, Client};
 
-use crate::config;
 use crate::exit::{Code, Failure};
+use crate::{config, system};
 
 /// The store if none is named.
 const DEFAULT: &str = "sqlite:";
@@ -16,7 +16,7 @@ const VARIABLE: &str = "LOCKKEEPER_STORE";
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StoreOption {
-    /// Store URL: sqlite:FILE on this machine, redis://HOST across machines, config:FILE for a config file [default: $LOCKKEEPER_STORE, else the config file, else
+    /// Store URL: sqlite:FILE on this machine, system: for all users of this machine, redis://HOST across machines, config:FILE for a config file [default: $LOCKKEEPER_STORE, else the config file, else
     /// sqlite: in your state directory]
     // Global: it may also come before the verb.
     #[arg(short = 'S', long, value_name = "URL", global = true)]
@@ -38,6 +38,11 @@ pub(crate) fn is_private(url: &str) -> bool {
 }
 
 impl StoreOption {
+    /// The option as it stands on a command line that somebody types.
+    pub(crate) const fn named(store: Option<String>) -> Self {
+        Self { store }
+    }
+
     /// Connects to the store. A store inside one process is refused: every lockkeeper is a process, so it would exclude nobody.
     pub(crate) async fn connect(&self, builder: Builder) -> Result<Client, Failure> {
         let client = builder.connect(&self.find()?.url).await?;
@@ -50,6 +55,11 @@ impl StoreOption {
 
     /// Finds the store.
     pub(crate) fn find(&self) -> Result<Chosen, Failure> {
+        let chosen = self.choose()?;
+        if chosen.url == system::URL { Ok(Chosen { url: system::url()?, ..chosen }) } else { Ok(chosen) }
+    }
+
+    fn choose(&self) -> Result<Chosen, Failure> {
         if let Some(url) = &self.store {
             return Ok(Chosen { url: url.clone(), by: "-S".to_owned() });
         }

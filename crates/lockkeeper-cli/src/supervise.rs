@@ -31,6 +31,7 @@ pub(crate) struct Rules<'a> {
     /// Wait for the whole group after the command has ended.
     pub(crate) wait_group: bool,
     pub(crate) verbose: bool,
+    pub(crate) quiet: bool,
 }
 
 /// Waits for the command and its group. `lost` resolves with a reason when the lock is lost; `deadline` is the time until which it is known to be held.
@@ -68,7 +69,7 @@ pub(crate) async fn supervise(
                 }
                 Ok(Change::Ended(ended)) if rules.wait_group => {
                     status = Some(ended);
-                    announce = Some(Instant::now() + QUIET);
+                    announce = (!rules.quiet).then(|| Instant::now() + QUIET);
                 }
                 Ok(Change::Ended(ended)) => {
                     let rest = Some(child.group()).filter(|rest| !rest.is_empty());

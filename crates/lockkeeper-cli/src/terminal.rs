@@ -3,6 +3,8 @@
 use std::io::{IsTerminal, stdout};
 use std::os::fd::AsFd;
 
+use crate::width;
+
 /// Whether lines can be redrawn there.
 pub(crate) fn is_drawable(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb")
@@ -24,12 +26,12 @@ pub(crate) fn room() -> Option<usize> {
     stdout().is_terminal().then(|| size(stdout()).0)
 }
 
-/// At most `width` characters; `…` at the end if some were cut.
+/// At most `width` columns; `…` at the end if something was cut.
 pub(crate) fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
+    if width::of(text) <= width {
         return text.to_owned();
     }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    format!("{}…", width::beginning(text, width.saturating_sub(1)))
 }
 
 /// Text of others for a table: each character that could change the terminal or the order of the text becomes one replacement character.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use lockkeeper::backend::{Claim, Holder, Kind, Snapshot};
+use lockkeeper::backend::{Claim, ClientCard, Holder, Kind, Snapshot};
 use serde::Serialize;
 
-use crate::table::{self, Yielding};
+use crate::table::{self, Narrowing, Yielding};
 use crate::terminal::plain;
 
 #[derive(Args, Clone, Copy, Debug)]
@@ -51,6 +51,10 @@ struct SeenHolder {
 struct SeenWaiting {
     owner: String,
     wants: String,
+    host: Option<String>,
+    pid: Option<u32>,
+    program: Option<String>,
+    user: Option<String>,
     expires_in: Option<f64>,
 }
 
@@ -71,6 +75,10 @@ impl From<&Snapshot> for Seen {
         let queue = found.queue.iter().map(|waiting| SeenWaiting {
             owner: waiting.owner.clone(),
             wants: claim(waiting.claim),
+            host: waiting.client.as_ref().map(|client| client.host.clone()),
+            pid: waiting.client.as_ref().map(|client| client.pid),
+            program: waiting.client.as_ref().map(|client| client.program.clone()),
+            user: waiting.client.as_ref().and_then(|client| client.user.clone()),
             expires_in: seconds(waiting.expires_in),
         });
         let semaphore = matches!(found.kind, Kind::Semaphore | Kind::CountingSemaphore);
@@ -129,16 +137,16 @@ pub(crate) fn who(holder: &Holder) -> String {
     }
 }
 
-/// User, host and process of a holder, if known.
-pub(crate) fn process(holder: &Holder) -> Option<String> {
-    let client = holder.client.as_ref()?;
+/// User, host and process of a client, if known.
+pub(crate) fn process(client: Option<&ClientCard>) -> Option<String> {
+    let client = client?;
     let user = client.user.as_ref().map(|user| format!("{}@", plain(user))).unwrap_or_default();
     Some(format!("{user}{} {}", plain(&client.host), client.pid))
 }
 
-/// The program of a holder, if known.
-pub(crate) fn program(holder: &Holder) -> Option<String> {
-    holder.client.as_ref().map(|client| plain(&client.program))
+/// The program of a client, if known.
+pub(crate) fn program(client: Option<&ClientCard>) -> Option<String> {
+    client.map(|client| plain(&client.program))
 }
 
 /// A time in two units at most.
@@ -155,13 +163,15 @@ pub(crate) fn ago(time: Duration) -> String {
 
 const HEAD: [&str; 8] = ["NAME", "KIND", "OWNER", "HOST AND PID", "PROGRAM", "HELD FOR", "LEASE LEFT", "WAITERS"];
 
-/// The columns that are shortened on a narrow terminal: the owner first, because host and process say more.
+/// On a narrow terminal the owner is shortened first, because host and process say more, and left out first.
+const NARROWING: Narrowing = Narrowing { yielding: &YIELDING, dropped: &[2, 6, 4] };
+
 const YIELDING: [Yielding; 5] = [
-    Yielding { column: 2, least: 5 },
-    Yielding { column: 4, least: 1 },
-    Yielding { column: 3, least: 10 },
-    Yielding { column: 1, least: 17 },
-    Yielding { column: 0, least: 8 },
+    Yielding { column: 2, least: 5, at_last: 5 },
+    Yielding { column: 4, least: 7, at_last: 4 },
+    Yielding { column: 1, least: 17, at_last: 9 },
+    Yielding { column: 3, least: 16, at_last: 10 },
+    Yielding { column: 0, least: 14, at_last: 8 },
 ];
 
 /// The table of locks, one row per holder, no wider than `room` if possible.
@@ -183,12 +193,13 @@ pub(crate) fn table(found: &[Snapshot], room: Option<usize>) -> Vec<String> {
         }
         for (at, holder) in found.holders.iter().enumerate() {
             let (name, kind, waiters) = if at == 0 { (name.clone(), kind.clone(), waiters.clone()) } else { Default::default() };
-            let [process, program] = [process(holder), program(holder)].map(|text| text.unwrap_or_else(unknown));
+            let client = holder.client.as_ref();
+            let [process, program] = [process(client), program(client)].map(|text| text.unwrap_or_else(unknown));
             let [held, left] = [holder.held_for, holder.lease_left].map(|time| time.map_or_else(unknown, ago));
             rows.push([name, kind, plain(&holder.owner), process, program, held, left, waiters]);
         }
     }
-    table::fitted(&rows, &YIELDING, room)
+    table::fitted(&rows, NARROWING, room)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use lockkeeper::Client;
 use lockkeeper::backend::Snapshot;
 use tokio::time::{Instant, sleep};
 
+use crate::exit::say;
 use crate::terminal;
 use crate::view::{ago, who};
 
@@ -17,10 +18,13 @@ const QUIET: Duration = Duration::from_millis(400);
 /// How often the line is updated.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// Waits for `work`. If stderr is a terminal, shows meanwhile what it waits for.
+/// Where stderr is no terminal: the wait is reported after this long, and then at doubling pauses.
+const FIRST_REPORT: Duration = Duration::from_secs(5);
+
+/// Waits for `work`, and shows meanwhile what it waits for: as a line that is redrawn, or as a line now and then if stderr is not a terminal.
 pub(crate) async fn shown<T>(client: &Client, name: &str, began: Instant, work: impl Future<Output = T>) -> T {
     if !terminal::is_drawable(&stderr()) {
-        return work.await;
+        return reported(client, name, began, work).await;
     }
     // Erased also when a signal drops this future.
     let mut line = Line { drawn: false };
@@ -39,6 +43,31 @@ pub(crate) async fn shown<T>(client: &Client, name: &str, began: Instant, work: 
             done = &mut work => return done,
             found = client.inspect(name) => if let Ok(Some(found)) = found {
                 line.draw(&describe(name, &found, client, began.elapsed()));
+            }
+        }
+    }
+}
+
+/// Writes a line after 5 s, and then at doubling pauses: enough for a log, and not too much.
+async fn reported<T>(client: &Client, name: &str, began: Instant, work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    let mut pause = FIRST_REPORT;
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            () = sleep(pause) => {}
+        }
+        pause *= 2;
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            found = client.inspect(name) => {
+                let held = match found {
+                    Ok(found) => found.as_ref().and_then(held).unwrap_or_else(|| "no holder is known".to_owned()),
+                    Err(error) => format!("the store does not answer: {error}"),
+                };
+                say(&format!("still waiting for {name:?} after {}, {held}", ago(began.elapsed())));
             }
         }
     }

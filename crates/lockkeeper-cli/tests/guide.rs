@@ -116,7 +116,14 @@ fn messages_that_need_no_server_are_as_explained() {
         (
             "lockkeeper -S localhost:6379 run a -- true",
             64,
-            &["no store has the scheme localhost:; there are memory:, sqlite:, redis:"],
+            &["no store has the scheme localhost:; did you mean redis://localhost:6379?"],
+        ),
+        (
+            "lockkeeper -S redis://:pa/ss@h run a -- true",
+            64,
+            &[
+                "the redis URL is not understood; a user name or a password with / ? # or % in it is written with %2F %3F %23 or %25",
+            ],
         ),
         ("lockkeeper run '' -- true", 64, &["a name must not be empty"]),
         ("lockkeeper show a", 1, &["there is nothing named ", "; see lockkeeper list"]),

@@ -86,7 +86,7 @@ pub struct RedisPage;
 pub struct SqlitePage;
 
 /// The code of the page on RedLock, compiled and run by the tests.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "redlock"))]
 #[doc = include_str!("../../../docs/redlock.md")]
 pub struct RedLockPage;
 

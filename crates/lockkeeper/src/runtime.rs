@@ -275,7 +275,7 @@ pub(crate) fn beside<T: Send + 'static>(
 }
 
 /// As [`spawn`], and nothing where there is no executor.
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "redis-single", feature = "sqlite"))]
 pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static) {
     if let Ok(executor) = tokio::runtime::Handle::try_current() {
         executor.spawn(task);
@@ -283,11 +283,11 @@ pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static)
 }
 
 /// An executor, to tell it from others.
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "redis-single", feature = "sqlite"))]
 pub(crate) type Executor = tokio::runtime::Id;
 
 /// The executor that this runs on.
-#[cfg(any(feature = "redis", feature = "sqlite"))]
+#[cfg(any(feature = "redis-single", feature = "sqlite"))]
 pub(crate) fn executor() -> Option<Executor> {
     tokio::runtime::Handle::try_current().ok().map(|executor| executor.id())
 }

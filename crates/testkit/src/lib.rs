@@ -11,5 +11,6 @@
 
 pub mod examples;
 pub mod poll;
+pub mod postgres;
 pub mod proxy;
 pub mod server;

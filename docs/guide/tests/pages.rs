@@ -121,6 +121,40 @@ fn every_chapter_is_listed_and_compiled() {
     assert_eq!(listed.len(), chapters.len(), "SUMMARY.md lists chapters that do not exist: {listed:?}");
 }
 
+/// Why mdBook would not take the summary, if so.
+fn misread(summary: &str) -> Option<String> {
+    let entry = |line: &str| {
+        let line = line.trim_start().trim_start_matches("- ");
+        line.starts_with('[') && line.ends_with(".md)") && line.matches("](").count() == 1
+    };
+    let mut listed = HashSet::new();
+    let mut lines = summary.lines();
+    if lines.next() != Some("# Summary") {
+        return Some("it does not begin with # Summary".to_owned());
+    }
+    lines.filter(|line| !line.is_empty() && !line.starts_with("# ")).find_map(|line| {
+        let twice = !listed.insert(links(line));
+        (twice || !entry(line)).then(|| format!("{line:?} is no chapter, or is there twice"))
+    })
+}
+
+#[test]
+fn the_summary_is_one_that_mdbook_takes() {
+    assert_eq!(misread(include_str!("../src/SUMMARY.md")), None);
+    for bad in ["- [a](a.md)\n", "# Summary\n- a.md\n", "# Summary\n- [a](a.md)\n- [b](a.md)\n", "# Summary\ntext\n"] {
+        assert!(misread(bad).is_some(), "{bad:?}");
+    }
+}
+
+#[test]
+fn every_code_block_ends() {
+    for page in chapters() {
+        let text = fs::read_to_string(&page).expect("a page");
+        let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
+        assert!(fences.is_multiple_of(2), "{}: a code block does not end", page.display());
+    }
+}
+
 /// The code blocks of a page: the line before, the language, the code.
 fn blocks(text: &str) -> Vec<(String, String, String)> {
     let mut found = Vec::new();

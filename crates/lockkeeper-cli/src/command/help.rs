@@ -5,6 +5,7 @@ use clap::{Args, Command};
 use super::print;
 use crate::args::command;
 use crate::exit::{Code, Failure, table};
+use crate::wrap::to_terminal;
 
 /// The topic that is not a verb.
 const EXIT_CODES: &str = "exit-codes";
@@ -17,9 +18,9 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
     if arguments.topic == [EXIT_CODES] {
-        return print([format!("Exit statuses of lockkeeper:\n\n{}", table().trim_end())]);
+        return print([to_terminal(&format!("Exit statuses of lockkeeper:\n\n{}", table().trim_end()))]);
     }
-    print([find(&arguments.topic)?.render_long_help().to_string().trim_end()])
+    print([to_terminal(find(&arguments.topic)?.render_long_help().to_string().trim_end())])
 }
 
 /// The verb with this path.

@@ -1,5 +1,8 @@
 //! `lockkeeper man`: the manual page, or that of a verb.
 
+use std::io;
+use std::path::{Path, PathBuf};
+
 use clap::builder::Resettable;
 use clap::{Args, Command};
 use clap_mangen::Man;
@@ -14,21 +17,56 @@ const ENVIRONMENT_TITLE: &str = "Environment";
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
+    /// Write all pages into DIR, as lockkeeper.1, lockkeeper-run.1 and so on
+    #[arg(long, value_name = "DIR", conflicts_with = "verb")]
+    all: Option<PathBuf>,
+
     /// The verb [default: the main page]
     verb: Vec<String>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<u8, Failure> {
-    let verb = help::find(&arguments.verb)?;
+    match &arguments.all {
+        Some(directory) => write_all(directory),
+        None => print([page(&arguments.verb)?.trim_end()]),
+    }
+}
+
+/// Writes the page of every verb, and prints the names of the files.
+fn write_all(directory: &Path) -> Result<u8, Failure> {
+    let refused =
+        |what: &Path, error: &io::Error| Failure::new(Code::Internal, format!("cannot write {}: {error}", what.display()));
+    std::fs::create_dir_all(directory).map_err(|error| refused(directory, &error))?;
+    let mut files = Vec::new();
+    for verb in verbs(&help::find(&[])?, &[]) {
+        let name: Vec<&str> = std::iter::once("lockkeeper").chain(verb.iter().map(String::as_str)).collect();
+        let file = directory.join(format!("{}.1", name.join("-")));
+        std::fs::write(&file, page(&verb)?).map_err(|error| refused(&file, &error))?;
+        files.push(file.display().to_string());
+    }
+    print(files)
+}
+
+/// The paths of a verb and of all below it.
+fn verbs(verb: &Command, path: &[String]) -> Vec<Vec<String>> {
+    let below = verb.get_subcommands().filter(|below| !below.is_hide_set());
+    std::iter::once(path.to_vec())
+        .chain(below.flat_map(|below| verbs(below, &[path, &[below.get_name().to_owned()]].concat())))
+        .collect()
+}
+
+/// The page of a verb.
+fn page(path: &[String]) -> Result<String, Failure> {
+    let verb = help::find(path)?;
     let mut text = Vec::new();
     // The texts after the options become sections of the page.
     Man::new(verb.clone().after_help(Resettable::Reset).after_long_help(Resettable::Reset))
         .source(concat!("lockkeeper ", env!("CARGO_PKG_VERSION")))
         .manual("Locks for the shell")
         .render(&mut text)
-        .and_then(|()| sections(&verb, arguments.verb.first().map(String::as_str)).to_writer(&mut text))
+        .and_then(|()| sections(&verb, path.first().map(String::as_str)).to_writer(&mut text))
         .map_err(|error| internal("cannot write the page", &error))?;
-    print([String::from_utf8_lossy(&text).trim_end()])
+    Ok(format!("{}\n", String::from_utf8_lossy(&text).trim_end()))
 }
 
 /// The sections after the options: exit status, environment, and the texts after the options in the help.

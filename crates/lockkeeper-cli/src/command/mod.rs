@@ -4,9 +4,11 @@ pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod help;
 pub(crate) mod hold;
+pub(crate) mod init;
 pub(crate) mod latch;
 pub(crate) mod list;
 pub(crate) mod man;
+pub(crate) mod names;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod semaphore;
@@ -34,6 +36,7 @@ pub(crate) fn run(verb: Verb) -> u8 {
         Verb::Release(arguments) => block_on(release::run(arguments)),
         Verb::Semaphore(arguments) => block_on(semaphore::run(arguments)),
         Verb::Latch(arguments) => block_on(latch::run(arguments)),
+        Verb::Init(arguments) => block_on(init::run(arguments)),
         Verb::Doctor(arguments) => block_on(doctor::run(arguments)),
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),

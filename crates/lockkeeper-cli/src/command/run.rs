@@ -46,6 +46,7 @@ Environment of the command:
   LOCKKEEPER_NAME    the name of the lock
   LOCKKEEPER_TOKEN   the fencing token: a number larger than that of every earlier holder (permits have none)
   LOCKKEEPER_OWNER   the owner id of this hold in the store
+  LOCKKEEPER_FENCE_SQL  with postgres:// only: the statement that fences a transaction of yours; run it first in it
 
 See lockkeeper help exit-codes for the exit statuses.";
 
@@ -146,6 +147,7 @@ impl Arguments {
             grace: self.grace,
             wait_group: !self.no_wait_group,
             verbose: self.lock.verbose,
+            quiet: self.lock.quiet,
         }
     }
 }
@@ -166,6 +168,7 @@ pub(crate) async fn run(mut job: Job) -> Result<u8, Failure> {
     let guard = job.options.lock.acquire(&client, &job.name, began, &mut signals).await?;
     let since = Instant::now();
     nested::set_environment(&mut job.command, &guard, guard.token());
+    nested::set_fence(&mut job.command, client.sql_fence(&guard).ok().as_ref());
     let rules = job.options.rules(&job.name, since);
     let ended = match client.liveness().map_err(Failure::from).and_then(|alive| start(job.command, alive, guard.deadline())) {
         Ok(child) => {

@@ -9,7 +9,7 @@ use super::{connect, json, print};
 use crate::args;
 use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
-use crate::table::{Yielding, fitted};
+use crate::table::{Narrowing, Yielding, fitted};
 use crate::terminal::{plain, room};
 use crate::view::{self, Output, OutputOption, Seen, ago};
 
@@ -45,10 +45,14 @@ pub(crate) async fn show(arguments: Arguments, kind: Option<Kind>) -> Result<u8,
     }
 }
 
-/// The columns of holders and of the queue that are shortened on a narrow terminal: the owner first.
-const HOLDERS: [Yielding; 3] =
-    [Yielding { column: 2, least: 5 }, Yielding { column: 4, least: 4 }, Yielding { column: 3, least: 10 }];
-const QUEUE: [Yielding; 1] = [Yielding { column: 2, least: 5 }];
+/// On a narrow terminal the owner is shortened first, and left out first; then program and lease.
+const HOLDERS: Narrowing = Narrowing { yielding: &YIELDING, dropped: &[2, 4, 6] };
+const QUEUE: Narrowing = Narrowing { yielding: &YIELDING, dropped: &[2, 5, 4] };
+const YIELDING: [Yielding; 3] = [
+    Yielding { column: 2, least: 5, at_last: 5 },
+    Yielding { column: 4, least: 7, at_last: 4 },
+    Yielding { column: 3, least: 16, at_last: 10 },
+];
 
 const INDENT: &str = "  ";
 
@@ -71,22 +75,28 @@ fn whole(found: &Snapshot, room: Option<usize>) -> Vec<String> {
                 view::claim(holder.claim),
                 holder.token.map_or_else(unknown, |token| token.to_string()),
                 plain(&holder.owner),
-                view::process(holder).unwrap_or_else(unknown),
-                view::program(holder).unwrap_or_else(unknown),
+                view::process(holder.client.as_ref()).unwrap_or_else(unknown),
+                view::program(holder.client.as_ref()).unwrap_or_else(unknown),
                 held,
                 left,
             ]
         }));
-        lines.extend(fitted(&rows, &HOLDERS, room).into_iter().map(|line| format!("{INDENT}{line}")));
+        lines.extend(fitted(&rows, HOLDERS, room).into_iter().map(|line| format!("{INDENT}{line}")));
     }
     if !found.queue.is_empty() {
         lines.push("queue, first come first:".to_owned());
-        let mut rows = vec![["", "WANTS", "OWNER", "PLACE KEPT FOR"].map(str::to_owned)];
+        let mut rows = vec![["", "WANTS", "OWNER", "HOST AND PID", "PROGRAM", "PLACE KEPT FOR"].map(str::to_owned)];
         rows.extend(found.queue.iter().enumerate().map(|(place, waiting)| {
-            let kept = waiting.expires_in.map_or_else(unknown, ago);
-            [(place + 1).to_string(), view::claim(waiting.claim), plain(&waiting.owner), kept]
+            [
+                (place + 1).to_string(),
+                view::claim(waiting.claim),
+                plain(&waiting.owner),
+                view::process(waiting.client.as_ref()).unwrap_or_else(unknown),
+                view::program(waiting.client.as_ref()).unwrap_or_else(unknown),
+                waiting.expires_in.map_or_else(unknown, ago),
+            ]
         }));
-        lines.extend(fitted(&rows, &QUEUE, room).into_iter().map(|line| format!("{INDENT}{line}")));
+        lines.extend(fitted(&rows, QUEUE, room).into_iter().map(|line| format!("{INDENT}{line}")));
     }
     lines
 }

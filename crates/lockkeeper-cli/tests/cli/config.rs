@@ -29,7 +29,15 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        // A process or a thread that is just ending may still write into it.
+        for _ in 0..100 {
+            match fs::remove_dir_all(&self.0) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    std::thread::sleep(std::time::Duration::from_millis(20));
+                }
+                _ => return,
+            }
+        }
     }
 }
 

@@ -1,13 +1,16 @@
 //! `lockkeeper` as a shell sees it: the real binary, with real commands.
 #![allow(clippy::disallowed_methods, reason = "tests use the machine's clock")]
 
+mod comforts;
 mod config;
 mod counter;
 mod death;
 mod group;
 mod helps;
 mod hostile;
+mod init;
 mod kills;
+mod namespace;
 mod numbers;
 mod output;
 mod places;

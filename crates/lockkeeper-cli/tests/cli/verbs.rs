@@ -154,6 +154,16 @@ fn list_and_show_tell_who_holds_what() {
         assert_eq!(only.lines().count(), 2, "{only}");
         let shown = end(&mut lockkeeper(["show", "-S", url, "job"])).stdout;
         assert!(shown.starts_with("job  mutex\nholders:\n") && shown.contains("\n  1  all, in turn"), "{shown}");
+        // The waiter is named as the holder is: which process of which program on which host.
+        let process = format!("{host} {}", waiter.id());
+        crate::util::until("the waiter is known", || {
+            let shown = end(&mut lockkeeper(["show", "-S", url, "job"])).stdout;
+            shown.lines().any(|line| line.starts_with("  1  all, in turn") && line.contains(&process) && line.contains(" true "))
+        });
+        let json = end(&mut lockkeeper(["list", "-S", url, "-o", "json", "job"])).stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        let queued = &json[0]["queue"][0];
+        assert_eq!((&queued["host"], &queued["pid"], &queued["program"]), (&host.into(), &waiter.id().into(), &"true".into()));
         holder.wait_with_output().expect("its stdin ends");
         assert!(waiter.wait().expect("it gets it").success());
         guard.release().expect("held");

@@ -73,13 +73,16 @@ pub struct Waiter {
     pub claim: Claim,
     /// How long its place is kept unless it asks again.
     pub expires_in: Option<Duration>,
+    /// Who it is, if it told.
+    #[serde(default)]
+    pub client: Option<ClientCard>,
 }
 
 impl Waiter {
     /// A waiter whose place does not end by itself.
     #[must_use]
     pub const fn new(owner: String, claim: Claim) -> Self {
-        Self { owner, claim, expires_in: None }
+        Self { owner, claim, expires_in: None, client: None }
     }
 }
 

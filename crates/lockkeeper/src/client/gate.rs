@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use super::Client;
 use super::url::Target;
 use crate::error::{Error, ErrorKind, Result};
-use crate::fence::{Gate, MemoryGate};
+use crate::fence::{Gate, MemoryGate, SqlFence};
 use crate::runtime::Runtime;
-#[cfg(feature = "redis")]
+use crate::session::Held;
+#[cfg(feature = "postgres")]
+use crate::store::postgres::PostgresStore;
+#[cfg(feature = "redis-single")]
 use crate::store::redis::RedisGate;
 
 impl Client {
@@ -42,6 +45,33 @@ impl Client {
         };
         Ok(Arc::clone(self.home.gate.get_or_init(|| gate)))
     }
+
+    /// The fence for a transaction of your own in the database that has the locks (`postgres://`): see [`SqlFence`].
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` on other stores, and for readers and permits, which do not exclude each other; `InvalidArgument` for a hold of another
+    /// client.
+    pub fn sql_fence(&self, held: &Held) -> Result<SqlFence> {
+        if held.owner().client != self.id() {
+            let message = format!("the hold of {:?} is not of this client; ask the client that acquired it", held.name());
+            return Err(Error::new(ErrorKind::InvalidArgument, message));
+        }
+        let token = held.token().filter(|_| held.claim().is_exclusive());
+        let Some(token) = token else {
+            let message = format!("the hold of {:?} does not exclude others; only mutexes and writers are fenced", held.name());
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        let _ = token;
+        match &self.home.target {
+            #[cfg(feature = "postgres")]
+            Some(Target::Postgres(config)) => PostgresStore::fence(config, held.full_name(), token),
+            _ => {
+                let message = format!("{} is no SQL database that can fence a transaction; see fence::Gate", self.url());
+                Err(Error::new(ErrorKind::Unsupported, message))
+            }
+        }
+    }
 }
 
 fn unsupported(store: &str) -> Error {
@@ -52,7 +82,7 @@ fn open(target: &Target, runtime: &Runtime) -> Result<Arc<dyn Gate>> {
     match target {
         Target::Memory(None) => Ok(Arc::new(MemoryGate::default())),
         Target::Memory(Some(name)) => Ok(shared(name)),
-        #[cfg(feature = "redis")]
+        #[cfg(feature = "redis-single")]
         Target::Redis(config) => Ok(Arc::new(RedisGate::new((**config).clone(), runtime))),
         #[allow(unreachable_patterns, reason = "which stores there are depends on the features")]
         other => {

@@ -97,4 +97,20 @@ impl Client {
         let url = target.to_string();
         Ok(Examination { url, findings: target.examine(&Runtime::system()).await })
     }
+
+    /// The SQL that prepares the store that `url` names, for stores whose user may not create tables; `None` if the store needs none.
+    ///
+    /// [`connect`](Self::connect) does the same by itself where the user may. Nothing is connected to.
+    ///
+    /// # Errors
+    ///
+    /// `Config` for a URL that is not understood, or whose feature is off.
+    ///
+    /// ```
+    /// assert_eq!(lockkeeper::Client::setup_sql("memory:")?, None);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn setup_sql(url: impl AsRef<str>) -> Result<Option<String>> {
+        Ok(url::parse(url.as_ref())?.setup_sql())
+    }
 }

@@ -6,6 +6,7 @@ mod config;
 mod gate;
 mod inspect;
 mod list;
+mod schemes;
 mod url;
 
 pub use builder::Builder;
@@ -70,7 +71,7 @@ impl Drop for Home {
 
 impl Client {
     /// Connects to the store at `url`: `memory:` (this process, private to this client), `memory:NAME` (this process, shared by name),
-    /// `sqlite:PATH` (this machine; `sqlite:` is the user's own file), `redis://…`,
+    /// `sqlite:PATH` (this machine; `sqlite:` is the user's own file), `redis://…`, `postgres://…`,
     /// `redlock:` and a list of URLs (a majority of independent servers: `docs/redlock.md`).
     ///
     /// # Errors

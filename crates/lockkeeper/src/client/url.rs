@@ -7,12 +7,18 @@ use std::time::Duration;
 
 #[cfg(feature = "config")]
 use super::config;
-use crate::backend::{Backend, Finding, Voter};
+use super::schemes::{SCHEMES, hint, known, lacking, shown};
+#[cfg(feature = "redlock")]
+use crate::backend::Voter;
+use crate::backend::{Backend, Finding};
 use crate::error::{Error, ErrorKind, Result};
+#[cfg(feature = "redlock")]
 use crate::layer::Quorum;
-use crate::runtime::{self, Runtime};
+use crate::runtime::Runtime;
 use crate::store::memory::MemoryStore;
-#[cfg(feature = "redis")]
+#[cfg(feature = "postgres")]
+use crate::store::postgres::{Config as PostgresConfig, PostgresStore};
+#[cfg(feature = "redis-single")]
 use crate::store::redis::{Config as RedisConfig, RedisStore};
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 use crate::store::sqlite::{Config as SqliteConfig, SqliteStore};
@@ -22,65 +28,58 @@ use crate::store::sqlite::{Config as SqliteConfig, SqliteStore};
 pub(super) enum Target {
     /// In this process: private, or shared under a name.
     Memory(Option<String>),
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "postgres")]
+    Postgres(Box<PostgresConfig>),
+    #[cfg(feature = "redis-single")]
     Redis(Box<RedisConfig>),
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     Sqlite(SqliteConfig),
     /// A majority of several.
+    #[cfg(feature = "redlock")]
     RedLock { members: Vec<Self>, max_lease: Duration, admit_new: bool },
 }
-
-/// The schemes that exist, and the feature each needs.
-const SCHEMES: [(&str, Option<&str>); 11] = [
-    ("memory", None),
-    ("sqlite", Some("sqlite")),
-    ("redis", Some("redis")),
-    ("rediss", Some("redis-tls")),
-    ("redis+unix", Some("redis")),
-    ("redis+sentinel", Some("redis")),
-    ("rediss+sentinel", Some("redis-tls")),
-    ("redis+cluster", Some("redis")),
-    ("rediss+cluster", Some("redis-tls")),
-    ("redlock", None),
-    ("config", Some("config")),
-];
 
 /// Understands a URL, without touching anything but the file that a `config:` names.
 pub(super) fn parse(url: &str) -> Result<Target> {
     let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return refused(format!("{} is not a store URL; for example memory: or redis://127.0.0.1:6379", shown(url)));
+    let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| !scheme.contains('/')) else {
+        let hint = hint(url).unwrap_or_else(|| "for example memory: or redis://127.0.0.1:6379".to_owned());
+        return refused(format!("{} is not a store URL; {hint}", shown(url)));
     };
+    let features = SCHEMES.iter().find(|(known, _)| *known == scheme).map(|(_, features)| *features);
+    if let Some(lacking) = lacking(scheme, features.unwrap_or_default()) {
+        return refused(lacking);
+    }
     match scheme {
         "memory" if rest.is_empty() => Ok(Target::Memory(None)),
         "memory" if !rest.starts_with('/') => Ok(Target::Memory(Some(rest.to_owned()))),
         "memory" => refused("a memory store has no address; write memory: or memory:NAME".to_owned()),
-        #[cfg(feature = "redis")]
-        "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" => {
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => PostgresConfig::parse(url).map(|config| Target::Postgres(Box::new(config))),
+        #[cfg(feature = "redis-single")]
+        "redis" | "redis+unix" | "redis+sentinel" | "redis+cluster" | "rediss" | "rediss+sentinel" | "rediss+cluster" => {
             RedisConfig::parse(url).map(|config| Target::Redis(Box::new(config)))
         }
-        #[cfg(feature = "redis-tls")]
-        "rediss" | "rediss+sentinel" | "rediss+cluster" => RedisConfig::parse(url).map(|config| Target::Redis(Box::new(config))),
         #[cfg(all(feature = "sqlite", target_os = "linux"))]
         "sqlite" => SqliteConfig::parse(url).map(Target::Sqlite),
         #[cfg(all(feature = "sqlite", not(target_os = "linux")))]
         "sqlite" => refused("sqlite: needs the boot clock of Linux; choose another store on this machine".to_owned()),
+        #[cfg(feature = "redlock")]
         "redlock" => red_lock(rest),
         #[cfg(feature = "config")]
         "config" => {
             let in_file = |error: Error| Error::new(error.kind(), format!("the config file {rest}: {error}"));
             config::store_of(rest.as_ref()).and_then(|url| parse(&url).map_err(in_file))
         }
-        _ => match SCHEMES.iter().find(|(known, _)| *known == scheme) {
-            Some((_, Some(feature))) => {
-                refused(format!("{scheme}: needs the feature `{feature}` of lockkeeper; add features = [\"{feature}\"]"))
-            }
-            _ => refused(format!("no store has the scheme {scheme}:; there are {}", known())),
-        },
+        _ => {
+            let hint = hint(url).unwrap_or_else(|| format!("there are {}", known()));
+            refused(format!("no store has the scheme {scheme}:; {hint}"))
+        }
     }
 }
 
 /// Understands what follows `redlock:`: options and the URLs of the servers, separated by commas.
+#[cfg(feature = "redlock")]
 fn red_lock(items: &str) -> Result<Target> {
     let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
     let (mut members, mut max_lease, mut admit_new) = (Vec::new(), Quorum::MAX_LEASE, false);
@@ -110,16 +109,16 @@ fn red_lock(items: &str) -> Result<Target> {
     Ok(Target::RedLock { members, max_lease, admit_new })
 }
 
-fn known() -> String {
-    SCHEMES.map(|(scheme, _)| format!("{scheme}:")).join(", ")
-}
-
-/// What may be said of a URL that was not understood: a password may be in it.
-fn shown(url: &str) -> String {
-    if url.contains('@') { "that".to_owned() } else { format!("{url:?}") }
-}
-
 impl Target {
+    /// What somebody who may create tables has to run, where the store has tables.
+    pub(super) fn setup_sql(&self) -> Option<String> {
+        match self {
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => Some(PostgresStore::setup(config)),
+            _ => None,
+        }
+    }
+
     /// Whether it is a store inside this process, which needs no runtime to connect to.
     pub(super) fn is_private(&self) -> bool {
         matches!(self, Self::Memory(_))
@@ -128,10 +127,14 @@ impl Target {
     /// Refuses a URL that asks for more than the command timeout allows.
     pub(super) fn fits(&self, command_timeout: Duration) -> Result<()> {
         match self {
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "redis-single")]
             Self::Redis(config) => config.fits(command_timeout),
+            #[cfg(feature = "redlock")]
             Self::RedLock { members, .. } => members.iter().try_for_each(|member| member.fits(command_timeout)),
-            _ => Ok(()),
+            _ => {
+                let _ = command_timeout;
+                Ok(())
+            }
         }
     }
 
@@ -140,10 +143,13 @@ impl Target {
         Ok(match self {
             Self::Memory(None) => Arc::new(MemoryStore::new(runtime.clone())),
             Self::Memory(Some(name)) => shared(name, runtime),
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => PostgresStore::connect(*config, runtime).await?,
+            #[cfg(feature = "redis-single")]
             Self::Redis(config) => RedisStore::connect(*config, runtime).await?,
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => SqliteStore::connect(config, runtime).await?,
+            #[cfg(feature = "redlock")]
             Self::RedLock { members, max_lease, admit_new } => {
                 let quorum = quorum(members, max_lease, runtime).await?;
                 quorum.check_distinct().await?;
@@ -156,19 +162,22 @@ impl Target {
     }
 
     /// Opens the store as one of several, of which some may be down just now: with the trouble there is, if it may pass.
+    #[cfg(feature = "redlock")]
     async fn open_voter(self, runtime: Runtime) -> Result<(Arc<dyn Voter>, Option<Error>)> {
         match self {
             Self::Memory(Some(name)) => Ok((shared(name, &runtime), None)),
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "redis-single")]
             Self::Redis(config) if config.is_cluster() => {
                 Err(Error::new(ErrorKind::Config, format!("{config} is a cluster, which cannot be one of several servers")))
             }
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "redis-single")]
             Self::Redis(config) => match RedisStore::connect((*config).clone(), &runtime).await {
                 Ok(store) => Ok((store, None)),
                 Err(error) if error.is_outage() => Ok((Arc::new(RedisStore::unconnected(*config, &runtime)), Some(error))),
                 Err(error) => Err(error),
             },
+            #[cfg(feature = "postgres")]
+            Self::Postgres(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
             Self::Memory(None) | Self::RedLock { .. } => {
@@ -190,9 +199,12 @@ pub(super) fn liveness(backend: &dyn Backend) -> Result<Option<std::os::fd::Owne
 }
 
 /// The servers as one store; a minority of them may be down.
+#[cfg(feature = "redlock")]
 async fn quorum(members: Vec<Target>, max_lease: Duration, runtime: &Runtime) -> Result<Quorum> {
-    let opening: Vec<_> =
-        members.into_iter().map(|member| (member.to_string(), runtime::beside(member.open_voter(runtime.clone())))).collect();
+    let opening: Vec<_> = members
+        .into_iter()
+        .map(|member| (member.to_string(), crate::runtime::beside(member.open_voter(runtime.clone()))))
+        .collect();
     let (mut servers, mut troubles) = (Vec::new(), Vec::new());
     for (label, opened) in opening {
         let (voter, trouble) = opened
@@ -217,10 +229,13 @@ impl Target {
             Self::Memory(_) => {
                 vec![Finding::doubtful("reach", "excludes inside one process only; name a store that others see too")]
             }
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => PostgresStore::examine(*config, runtime).await,
+            #[cfg(feature = "redis-single")]
             Self::Redis(config) => RedisStore::examine(*config, runtime).await,
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => SqliteStore::examine(config, runtime).await,
+            #[cfg(feature = "redlock")]
             Self::RedLock { members, .. } => {
                 let mut found = Vec::new();
                 for member in members {
@@ -251,10 +266,13 @@ impl fmt::Display for Target {
         match self {
             Self::Memory(None) => f.write_str("memory:"),
             Self::Memory(Some(name)) => write!(f, "memory:{name}"),
-            #[cfg(feature = "redis")]
+            #[cfg(feature = "postgres")]
+            Self::Postgres(config) => config.fmt(f),
+            #[cfg(feature = "redis-single")]
             Self::Redis(config) => config.fmt(f),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => config.fmt(f),
+            #[cfg(feature = "redlock")]
             Self::RedLock { members, max_lease, admit_new } => {
                 f.write_str("redlock:")?;
                 members.iter().try_for_each(|member| write!(f, "{member},"))?;
@@ -295,6 +313,11 @@ mod tests {
             ("redlock:memory:a,admit=all", "admit=new"),
             ("", "is not a store URL"),
             ("localhost", "is not a store URL"),
+            ("localhost:6379", "no store has the scheme localhost:; did you mean redis://localhost:6379?"),
+            ("db.example:6379/2", "did you mean redis://db.example:6379/2?"),
+            ("/var/lib/jobs/locks.db", "did you mean sqlite:/var/lib/jobs/locks.db?"),
+            ("./a:b", "did you mean sqlite:./a:b?"),
+            ("locks.db", "did you mean sqlite:locks.db?"),
             ("memory://host", "write memory: or memory:NAME"),
             ("etcd://h", "no store has the scheme etcd:"),
         ] {
@@ -312,10 +335,12 @@ mod tests {
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 
-    #[cfg(not(feature = "redis"))]
     #[test]
-    fn a_scheme_whose_feature_is_off_names_the_feature() {
-        let error = parse("redis://127.0.0.1").unwrap_err();
-        assert!(error.to_string().contains("needs the feature `redis`"), "{error}");
+    fn every_scheme_is_understood_or_names_its_features() {
+        for (scheme, features) in SCHEMES {
+            let error = parse(&format!("{scheme}:?")).err().map(|error| error.to_string()).unwrap_or_default();
+            assert_eq!(error.contains("needs the feature"), features.iter().any(|(_, built_in)| !built_in), "{scheme}: {error}");
+            assert!(!error.contains("no store has the scheme"), "{scheme}: {error}");
+        }
     }
 }

@@ -64,13 +64,16 @@ pub async fn shows_numbers(world: &World) {
     permit.release().await.unwrap();
 }
 
-/// Who waits for its turn is seen, and nobody who has stopped waiting.
+/// Who waits for its turn is seen, with its client's card, and nobody who has stopped waiting.
 pub async fn shows_who_waits(world: &World) {
     let waiter = world.stranger();
+    let card = ClientCard::new(waiter.client, "rose-garden".to_owned(), 4711, "gardener".to_owned());
+    world.backend().announce(card.clone(), world.units(60)).await.unwrap();
     let holder = world.occupy("m", Claim::Fair).await;
     assert!(matches!(world.take(world.ask("m", Claim::Fair, waiter)).await, Attempt::Busy(_)));
     let found = world.look("m").await.expect("held");
     assert_eq!(found.queue.iter().map(|waiting| waiting.owner.as_str()).collect::<Vec<_>>(), [waiter.to_string()]);
+    assert_eq!(found.queue[0].client, Some(card));
     assert!(!world.give_back("m", Claim::Fair, waiter).await);
     assert_eq!(world.queued("m").await, 0);
     assert!(world.give_back("m", Claim::Fair, holder).await);

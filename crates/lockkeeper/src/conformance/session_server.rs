@@ -167,13 +167,13 @@ impl Entry {
         let (mut holders, mut queue) = (Vec::new(), Vec::new());
         for (index, place) in self.places.iter().enumerate() {
             let owner = place.owner.to_string();
+            let card = cards.get(&place.owner.client).filter(|(_, until)| *until > at);
+            let client = card.map(|(card, _)| card.clone());
             if !self.holds(index) {
-                queue.push(Waiter { owner, claim: place.claim, expires_in: None });
+                queue.push(Waiter { owner, claim: place.claim, expires_in: None, client });
                 continue;
             }
             let claim = if place.claim == Claim::Fair { Claim::Mutex } else { place.claim };
-            let card = cards.get(&place.owner.client).filter(|(_, until)| *until > at);
-            let client = card.map(|(card, _)| card.clone());
             holders.push(Holder { owner, claim, held_for: None, lease_left: None, token: place.token(), client });
         }
         Some(Snapshot { name: name.clone(), kind, holders, queue, value, total, certain: true })

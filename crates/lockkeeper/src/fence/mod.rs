@@ -36,6 +36,8 @@
 //! A statement that changes no row means that a later holder has entered: stop and report the lock as lost. Store the token as a 64-bit
 //! number (`u64::from(token)`).
 //!
+//! If the locks are in the same database (`postgres://`), one statement of yours is enough, and no column: see [`SqlFence`].
+//!
 //! # The gate's key in Redis
 //!
 //! [`Client::gate`](crate::Client::gate) keeps the last token of a resource as the string `NUMBER OWNER` (`1700000000000000
@@ -51,8 +53,10 @@
 //! `ARGV[1]` is `format!("{} {}", token.number(), token.owner())`; enter with [`Gate::enter`] before the first read.
 
 mod memory;
+mod sql;
 
 pub use memory::MemoryGate;
+pub use sql::SqlFence;
 
 use serde::{Deserialize, Serialize};
 

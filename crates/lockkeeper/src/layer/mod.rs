@@ -5,6 +5,7 @@ mod chaos;
 mod forward;
 mod metrics;
 mod observe;
+#[cfg(feature = "redlock")]
 mod quorum;
 
 #[cfg(any(feature = "conformance", feature = "testing"))]
@@ -12,4 +13,5 @@ pub use chaos::{Chaos, Fault, Faulty};
 pub use forward::Layer;
 pub use metrics::Metrics;
 pub use observe::Observe;
+#[cfg(feature = "redlock")]
 pub use quorum::Quorum;

@@ -136,7 +136,12 @@ impl State {
     pub(super) fn waiting(&self, at: Instant) -> Vec<Waiter> {
         self.queue
             .iter()
-            .map(|place| Waiter { owner: place.owner.to_string(), claim: Claim::Fair, expires_in: Some(place.expires.since(at)) })
+            .map(|place| Waiter {
+                owner: place.owner.to_string(),
+                claim: Claim::Fair,
+                expires_in: Some(place.expires.since(at)),
+                client: None,
+            })
             .collect()
     }
 }

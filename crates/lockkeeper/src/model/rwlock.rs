@@ -162,6 +162,7 @@ impl State {
                 owner: owner.to_string(),
                 claim: Claim::Write,
                 expires_in: Some(mark.expires.since(at)),
+                client: None,
             })
             .collect()
     }

@@ -35,15 +35,20 @@ async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
             let (due, next) = registry.round(now);
             (due, next, !registry.is_empty())
         };
-        // Only a client that holds something sends its card, and at once: so it is shown, and the connection is open before a renewal is due.
-        if announce_at <= now && holds {
+        // Only a client that is shown sends its card, and at once. For a holder the connection is then open before a renewal is due.
+        let queued = core.queued.load(Ordering::Relaxed);
+        if announce_at <= now && (holds || queued) {
             announce_at = now.plus(CARD_TTL / 3);
+            core.queued.store(false, Ordering::Relaxed);
             let (core, connection, card) = (Arc::clone(core), Arc::clone(connection), card(core));
             runtime::spawn(async move {
                 if let Err(error) = core.call(core.settings.command_timeout, connection.announce(card, CARD_TTL)).await {
                     tracing::debug!(%error, "could not tell the store who we are");
                 }
             });
+        }
+        if core.queued.load(Ordering::Relaxed) {
+            next = next.min(announce_at);
         }
         if !due.is_empty() {
             next = next.min(attend(core, connection, due, now));

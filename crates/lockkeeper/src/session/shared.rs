@@ -42,6 +42,8 @@ pub(crate) struct Core {
     /// Undos that are queued or under way.
     pub(super) undoing: AtomicUsize,
     pub(super) keeper_wake: Notify,
+    /// A call of this client has a place in a queue of the store, since the last client card was sent.
+    pub(super) queued: AtomicBool,
     /// What the store said has ended.
     pub(super) ended: Ended,
     /// Told whenever an undo ends, and when the keeper ends.
@@ -74,6 +76,7 @@ impl Core {
             undos: Mutex::default(),
             undoing: AtomicUsize::new(0),
             keeper_wake: Notify::new(),
+            queued: AtomicBool::new(false),
             ended: Ended::default(),
             progress: Notify::new(),
             closed: AtomicBool::new(false),
@@ -194,6 +197,13 @@ impl Core {
 
     pub(super) fn registry(&self) -> MutexGuard<'_, Registry> {
         lock(&self.registry)
+    }
+
+    /// A waiter that has a place in a queue of the store is shown there: so the store is told who it is.
+    pub(crate) fn saw_place(&self, placed: bool) {
+        if placed && !self.queued.swap(true, Ordering::Relaxed) {
+            self.keeper_wake.notify_one();
+        }
     }
 
     pub(super) fn stop(&self) {

@@ -270,6 +270,7 @@ impl<'a> Driver<'a> {
         if granted || matches!(answer, Ok(Attempt::Busy(_))) {
             self.size_is_checked();
         }
+        core.saw_place(matches!(&answer, Ok(Attempt::Busy(busy)) if busy.placed));
         let poll = if granted { Duration::ZERO } else { core.poll_after(now) };
         Ok(match self.machine.step(Step::Answered { answer, sent }, Moment { now, poll }) {
             Command::Grant { grant, sent, handed_over } => Next::Held(self.granted(grant, sent, handed_over, now)?),

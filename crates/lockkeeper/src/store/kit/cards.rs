@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::backend::{ClientCard, Holder};
+use crate::backend::{ClientCard, Holder, Waiter};
 use crate::error::Result;
 use crate::owner::{ClientId, WireOwner};
 use crate::runtime::Instant;
@@ -36,4 +36,18 @@ pub(crate) fn add_cards(
         Ok(holder)
     };
     holders.into_iter().map(add).collect()
+}
+
+/// Adds to each waiter the card that `find` knows of its client.
+pub(crate) fn add_waiter_cards(
+    queue: Vec<Waiter>,
+    mut find: impl FnMut(ClientId) -> Result<Option<ClientCard>>,
+) -> Result<Vec<Waiter>> {
+    let add = |mut waiter: Waiter| {
+        if let Ok(owner) = waiter.owner.parse::<WireOwner>() {
+            waiter.client = find(owner.client)?;
+        }
+        Ok(waiter)
+    };
+    queue.into_iter().map(add).collect()
 }

@@ -13,7 +13,7 @@ use crate::model::{Quarantine, Record, RequestRef};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
-use crate::store::kit::cards::{Cards, add_cards};
+use crate::store::kit::cards::{Cards, add_cards, add_waiter_cards};
 use crate::store::kit::engine::{Entry, RecordEngine, Rows, Waking};
 use crate::store::kit::listeners::Listeners;
 use crate::store::kit::listing;
@@ -120,6 +120,7 @@ impl State {
     pub(super) fn inspect(&mut self, name: &Name, at: Instant) -> Result<Option<Snapshot>> {
         let Some(mut found) = self.engine(at).snapshot(name)? else { return Ok(None) };
         found.holders = add_cards(found.holders, |client| Ok(self.cards.card(client, at)))?;
+        found.queue = add_waiter_cards(found.queue, |client| Ok(self.cards.card(client, at)))?;
         Ok(Some(found))
     }
 

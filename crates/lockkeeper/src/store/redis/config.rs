@@ -75,12 +75,25 @@ impl Config {
     ///
     /// [`ErrorKind::Config`], which says what is wrong without repeating the URL.
     pub fn parse(url: &str) -> Result<Self> {
+        // Such a password was taken for a port or a path: what is wrong with those would be misleading, and may contain a part of it.
+        Self::parse_escaped(url).map_err(|error| if has_unescaped_password(url) { wrong(UNESCAPED) } else { error })
+    }
+
+    fn parse_escaped(url: &str) -> Result<Self> {
         let (url, others) = one_host(url);
         let url = Url::parse(&url).map_err(|error| wrong(format!("the redis URL is not understood: {error}")))?;
         let mut options = Options::of(&url)?;
         let (security, kind) = url.scheme().split_once('+').unwrap_or((url.scheme(), ""));
         let path: Vec<&str> = url.path().split('/').filter(|part| !part.is_empty()).collect();
         let mut database = 0;
+        for (part, feature, built_in) in [
+            ("sentinel", "redis-sentinel", cfg!(feature = "redis-sentinel")),
+            ("cluster", "redis-cluster", cfg!(feature = "redis-cluster")),
+        ] {
+            if kind == part && !built_in {
+                return Err(wrong(format!("redis+{part}:// needs the feature `{feature}` of lockkeeper")));
+            }
+        }
         let servers = match kind {
             "unix" => {
                 let path = decoded(url.path())?;
@@ -171,6 +184,17 @@ impl Config {
     }
 }
 
+const UNESCAPED: &str =
+    "the redis URL is not understood; a user name or a password with / ? # or % in it is written with %2F %3F %23 or %25";
+
+/// Whether a user name or a password seems to contain one of the characters that end the host.
+fn has_unescaped_password(url: &str) -> bool {
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let Some((before, after)) = rest.find(['/', '?', '#']).map(|end| rest.split_at(end)) else { return false };
+    let who = after.split_once('@').map(|(who, _)| who);
+    before.contains(':') && !before.contains('@') && who.is_some_and(|who| !who.contains('='))
+}
+
 /// The URL with its first host alone, which any parser understands, and the other hosts.
 fn one_host(url: &str) -> (String, Vec<String>) {
     let Some((scheme, rest)) = url.split_once("://") else { return (url.to_owned(), Vec::new()) };
@@ -205,7 +229,7 @@ fn database_number(text: &str) -> Result<u32> {
 }
 
 fn decoded(text: &str) -> Result<String> {
-    percent_decoded(text).ok_or_else(|| wrong("a %-escape in the redis URL is broken"))
+    percent_decoded(text).ok_or_else(|| wrong("a %-escape in the redis URL is broken; a % itself is written %25"))
 }
 
 fn percent_decoded(text: &str) -> Option<String> {
@@ -303,6 +327,18 @@ mod tests {
         assert_eq!(Config::parse("redis://h?aof=required").unwrap().durability, Durability::Disk(Duration::from_millis(500)));
         assert_eq!(Config::parse("redis+cluster://h?sharded=off").unwrap().sharded, Some(false));
         assert!(Config::parse("rediss://h?insecure=accept-any-certificate").unwrap().tls.unwrap().accept_anybody);
+    }
+
+    #[test]
+    fn a_password_that_is_not_escaped_is_named_as_the_cause() {
+        for url in ["redis://:sec/ret@h", "redis://me:sec#ret@h", "redis://me:sec?ret@h/0", "redis://me:1234/secret@h"] {
+            let error = Config::parse(url).unwrap_err().to_string();
+            assert!(error.contains("%2F %3F %23") && !error.contains("ret"), "{url}: {error}");
+        }
+        for (url, says) in [("redis://h/x", "database number"), ("redis+sentinel://h:1?sentinel_password=a@b", "no master")] {
+            let error = Config::parse(url).unwrap_err().to_string();
+            assert!(error.contains(says), "{url}: {error}");
+        }
     }
 
     #[test]

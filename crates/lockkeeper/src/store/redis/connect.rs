@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, Value};
+#[cfg(feature = "redis-sentinel")]
 use tokio::sync::watch;
 
 use super::clock::Offset;
 use super::config::{Address, Servers};
 use super::live::Live;
 use super::node::Node;
+#[cfg(feature = "redis-sentinel")]
+use super::sentinel;
 use super::subscriptions::{self, Subscriptions};
-use super::{dial, error, script, sentinel};
+use super::{dial, error, script};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant};
 
@@ -63,6 +66,7 @@ impl Node {
         if let Some(refused) = self.refused().as_ref().filter(|refused| began < refused.until) {
             return Err(refused.error.clone());
         }
+        #[cfg(feature = "redis-sentinel")]
         self.listen_to_sentinels();
         let slow = || Err(Error::new(ErrorKind::Unavailable, format!("{} did not answer within {CONNECTING:?}", self.config)));
         let made = loop {
@@ -95,6 +99,7 @@ impl Node {
     }
 
     /// Hears of a new master at once, not only when the old one says that it is none. The listeners end with us, or with their executor.
+    #[cfg(feature = "redis-sentinel")]
     fn listen_to_sentinels(self: &Arc<Self>) {
         let Servers::Sentinels { master, .. } = &self.config.servers else { return };
         let mut listening = self.sentinels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,6 +120,7 @@ impl Node {
     }
 
     /// The sentinels made another server the master.
+    #[cfg(feature = "redis-sentinel")]
     fn switch_to(self: Arc<Self>, new: &Address) {
         let present = match self.live().as_ref() {
             Some(live) if live.at == *new => return,

@@ -6,7 +6,9 @@ use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo};
 
 use super::config::{Address, Config, Servers};
-use super::{error, sentinel};
+use super::error;
+#[cfg(feature = "redis-sentinel")]
+use super::sentinel;
 use crate::error::Result;
 
 /// A connection on which nothing happens is probed after the first time, then every second time; a connection that only waits for messages
@@ -17,12 +19,17 @@ const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from
 pub(super) async fn places(config: &Config) -> Result<Vec<Address>> {
     match &config.servers {
         Servers::One(address) => Ok(vec![address.clone()]),
+        #[cfg(feature = "redis-sentinel")]
         Servers::Sentinels { master, .. } => sentinel::masters(sentinels(config)?, master).await,
+        // A URL with sentinels is refused where they are not built in.
+        #[cfg(not(feature = "redis-sentinel"))]
+        Servers::Sentinels { .. } => Ok(Vec::new()),
         Servers::Cluster(seeds) => Ok(seeds.clone()),
     }
 }
 
 /// How to reach the sentinels, if there are any, each with its address to show.
+#[cfg(feature = "redis-sentinel")]
 pub(super) fn sentinels(config: &Config) -> Result<Vec<(String, redis::Client)>> {
     let Servers::Sentinels { addresses, user, password, .. } = &config.servers else { return Ok(Vec::new()) };
     let reach = |address: &Address| {

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+
 use super::locks::refusal;
 use super::request::{Failed, Request};
 use super::{RedisStore, millis, names, parsed, script};
@@ -23,10 +25,12 @@ type Cards = HashMap<ClientId, Option<ClientCard>>;
 
 impl RedisStore {
     pub(super) async fn run_inspect(&self, name: &Name) -> Result<Option<Snapshot>> {
-        self.inspect_with(name, &mut Cards::new()).await
+        let mut found = self.inspect_without_cards(name).await?;
+        self.add_cards(found.as_mut_slice(), &mut Cards::new()).await?;
+        Ok(found)
     }
 
-    async fn inspect_with(&self, name: &Name, cards: &mut Cards) -> Result<Option<Snapshot>> {
+    async fn inspect_without_cards(&self, name: &Name) -> Result<Option<Snapshot>> {
         self.admit(name, Kind::Mutex)?;
         let (kind, mark, left, value, places, mut writers, readers, permits, ended): Inspected =
             parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| Vec::new()).await?)?;
@@ -64,13 +68,12 @@ impl RedisStore {
         // The field of a reader that died stays until somebody removes it.
         for (owner, claim, left) in holders.chain(readers.filter(|(_, _, left)| *left >= 0)) {
             let Ok(left) = u64::try_from(left) else { continue };
-            let client = self.card(owner, cards).await?;
             let lease_left = Some(Duration::from_millis(left));
-            found.holders.push(Holder { owner: owner.to_owned(), claim, held_for: None, lease_left, token: None, client });
+            found.holders.push(Holder { owner: owner.to_owned(), claim, held_for: None, lease_left, token: None, client: None });
         }
         let waiting = |owner: String, claim, left: i64| {
             let left = u64::try_from(left).ok().filter(|left| *left > 0)?;
-            Some(Waiter { owner, claim, expires_in: Some(Duration::from_millis(left)) })
+            Some(Waiter { owner, claim, expires_in: Some(Duration::from_millis(left)), client: None })
         };
         found.queue = places.into_iter().filter_map(|(owner, left)| waiting(owner, Claim::Fair, left)).collect();
         writers.sort_by_key(|(_, since, _)| *since);
@@ -78,21 +81,34 @@ impl RedisStore {
         Ok(Some(found).filter(|found| !found.holders.is_empty() || !found.queue.is_empty()))
     }
 
-    /// Who the client of an owner is, if it announced itself.
-    async fn card(&self, owner: &str, cards: &mut Cards) -> Result<Option<ClientCard>> {
-        let Ok(owner) = owner.parse::<WireOwner>() else { return Ok(None) };
-        if let Some(known) = cards.get(&owner.client) {
-            return Ok(known.clone());
+    /// Adds who is behind the owners, if they announced themselves. The cards that are not known are read at once: there may be many.
+    async fn add_cards(&self, found: &mut [Snapshot], cards: &mut Cards) -> Result<()> {
+        let client = |owner: &str| Some(owner.parse::<WireOwner>().ok()?.client);
+        let holders = found.iter().flat_map(|found| &found.holders).filter_map(|holder| client(&holder.owner));
+        let waiters = found.iter().flat_map(|found| &found.queue).filter_map(|waiter| client(&waiter.owner));
+        let mut unknown: Vec<ClientId> = holders.chain(waiters).filter(|client| !cards.contains_key(client)).collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        let read = join_all(unknown.iter().map(|client| self.read_card(*client))).await;
+        for (client, card) in unknown.into_iter().zip(read) {
+            cards.insert(client, card?);
         }
-        let key = names::card(owner.client);
+        let card = |owner: &str| client(owner).and_then(|client| cards.get(&client).cloned().flatten());
+        for found in found {
+            found.holders.iter_mut().for_each(|holder| holder.client = card(&holder.owner));
+            found.queue.iter_mut().for_each(|waiter| waiter.client = card(&waiter.owner));
+        }
+        Ok(())
+    }
+
+    async fn read_card(&self, id: ClientId) -> Result<Option<ClientCard>> {
+        let key = names::card(id);
         let found: Option<String> = parsed(self.transport.command(&key, redis::cmd("GET").arg(&key)).await?)?;
-        let card = found.as_deref().and_then(|card| {
+        Ok(found.as_deref().and_then(|card| {
             let mut lines = card.split('\n').map(str::to_owned);
             let (pid, host, program) = (lines.next()?.parse().ok()?, lines.next()?, lines.next()?);
-            Some(ClientCard { id: owner.client, pid, host, program, user: lines.next().filter(|user| !user.is_empty()) })
-        });
-        cards.insert(owner.client, card.clone());
-        Ok(card)
+            Some(ClientCard { id, pid, host, program, user: lines.next().filter(|user| !user.is_empty()) })
+        }))
     }
 
     pub(super) async fn run_list(&self, listing: &Listing) -> Result<Page> {
@@ -119,21 +135,26 @@ impl RedisStore {
         }
         let next = next_pass.map(|pass| format!("{server} {pass} {cursor}"));
         let mut page = Page { found: Vec::new(), next };
-        let mut cards = Cards::new();
-        for key in keys.into_iter().filter_map(|key| String::from_utf8(key).ok()) {
-            let name = if prefix.is_empty() {
-                Name::new(&key).ok().filter(|_| !names::is_reserved(&key))
-            } else {
-                names::behind(&key, prefix).filter(|name| matches_pattern(&listing.pattern, name.as_str()))
-            };
-            let Some(name) = name else { continue };
-            // A bare number without a mark is most likely an application's own: it is shown when asked for by name.
-            let found = match self.inspect_with(&name, &mut cards).await {
+        let keys = keys.into_iter().filter_map(|key| String::from_utf8(key).ok());
+        let names: Vec<Name> = keys
+            .filter_map(|key| {
+                if prefix.is_empty() {
+                    Name::new(&key).ok().filter(|_| !names::is_reserved(&key))
+                } else {
+                    names::behind(&key, prefix).filter(|name| matches_pattern(&listing.pattern, name.as_str()))
+                }
+            })
+            .collect();
+        // All at once: one after the other a long listing would take a round trip per name.
+        for inspected in join_all(names.iter().map(|name| self.inspect_without_cards(name))).await {
+            let found = match inspected {
                 Err(error) if matches!(error.kind(), ErrorKind::ForeignKey | ErrorKind::InvalidName) => None,
                 found => found?,
             };
+            // A bare number without a mark is most likely an application's own: it is shown when asked for by name.
             page.found.extend(found.filter(|found| found.kind != Kind::CountingSemaphore));
         }
+        self.add_cards(&mut page.found, &mut Cards::new()).await?;
         Ok(page)
     }
 

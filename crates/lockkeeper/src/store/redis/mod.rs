@@ -8,29 +8,39 @@
 
 mod batch;
 mod clock;
+#[cfg(feature = "redis-cluster")]
 mod cluster;
+#[cfg_attr(not(feature = "redis-cluster"), allow(dead_code, reason = "a part is for clusters only"))]
 mod config;
 mod connect;
 mod count;
 mod dial;
+#[cfg_attr(not(feature = "redis-cluster"), allow(dead_code, reason = "a part is for clusters only"))]
 mod error;
 mod gate;
 mod inspect;
+#[cfg_attr(not(feature = "redis-sentinel"), allow(dead_code, reason = "a part is for sentinels only"))]
 mod live;
 mod locks;
 mod multi;
 mod names;
+#[cfg_attr(not(feature = "redis-cluster"), allow(dead_code, reason = "a part is for clusters only"))]
 mod node;
 mod notify;
 mod options;
 mod outages;
 mod replicas;
+#[cfg_attr(not(feature = "redis-cluster"), allow(dead_code, reason = "a part is for clusters only"))]
 mod request;
 mod script;
 mod self_test;
+#[cfg(feature = "redis-sentinel")]
 mod sentinel;
+#[cfg(feature = "redis-cluster")]
 mod slot_map;
+#[cfg_attr(not(feature = "redis-cluster"), allow(dead_code, reason = "a part is for clusters only"))]
 mod slots;
+#[cfg_attr(not(feature = "redis-cluster"), allow(dead_code, reason = "a part is for clusters only"))]
 mod subscriptions;
 mod transport;
 mod vote;

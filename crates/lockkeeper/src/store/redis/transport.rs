@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
+#[cfg(feature = "redis-cluster")]
 use super::cluster::Cluster;
-use super::config::{Config, Servers};
+use super::config::Config;
+#[cfg(feature = "redis-cluster")]
+use super::config::Servers;
 use super::node::Node;
 use super::notify::Listening;
 use super::outages::Outages;
@@ -27,6 +30,7 @@ pub(super) struct Transport {
 
 enum Topology {
     Server(Arc<Node>),
+    #[cfg(feature = "redis-cluster")]
     Cluster(Arc<Cluster>),
 }
 
@@ -38,8 +42,9 @@ impl Transport {
     fn telling(config: Config, runtime: Runtime, outages: Arc<Outages>) -> Arc<Self> {
         let shared = Arc::clone(&outages);
         let topology = match &config.servers {
-            Servers::One(_) | Servers::Sentinels { .. } => Topology::Server(Node::new(config.clone(), runtime.clone(), shared)),
+            #[cfg(feature = "redis-cluster")]
             Servers::Cluster(seeds) => Topology::Cluster(Cluster::new(config.clone(), seeds.clone(), runtime.clone(), shared)),
+            _ => Topology::Server(Node::new(config.clone(), runtime.clone(), shared)),
         };
         Arc::new(Self { config, runtime, outages, topology })
     }
@@ -58,13 +63,14 @@ impl Transport {
     }
 
     pub(super) fn is_cluster(&self) -> bool {
-        matches!(self.topology, Topology::Cluster(_))
+        self.config.is_cluster()
     }
 
     /// Connects if there is no connection.
     pub(super) async fn ready(&self) -> Result<()> {
         match &self.topology {
             Topology::Server(node) => node.ready().await,
+            #[cfg(feature = "redis-cluster")]
             Topology::Cluster(cluster) => cluster.ready().await,
         }
     }
@@ -73,6 +79,7 @@ impl Transport {
     pub(super) fn servers(&self) -> Vec<(String, Arc<Node>)> {
         match &self.topology {
             Topology::Server(node) => vec![("lockkeeper".to_owned(), Arc::clone(node))],
+            #[cfg(feature = "redis-cluster")]
             Topology::Cluster(cluster) => {
                 cluster.masters().into_iter().map(|(slot, node)| (slots::tag_of(slot).to_string(), node)).collect()
             }
@@ -82,7 +89,12 @@ impl Transport {
     /// Sends a request to the server of a key.
     pub(super) async fn send(&self, key: &str, sent: &Request<'_>) -> std::result::Result<Value, Failed> {
         match &self.topology {
-            Topology::Server(node) => node.send(sent).await,
+            Topology::Server(node) => {
+                // All keys are at one server.
+                let _ = key;
+                node.send(sent).await
+            }
+            #[cfg(feature = "redis-cluster")]
             // Following a slot takes more state than a server that stays.
             Topology::Cluster(cluster) => Box::pin(cluster.send(slots::slot(key), sent)).await,
         }
@@ -120,6 +132,7 @@ impl Transport {
         }
         match &self.topology {
             Topology::Server(node) => node.listen(channel, notifier).await,
+            #[cfg(feature = "redis-cluster")]
             Topology::Cluster(cluster) => cluster.listen(channel, notifier).await,
         }
     }

@@ -44,9 +44,14 @@ impl Config {
             return Ok(Self::file(path));
         }
         let absolute = |path: &PathBuf| path.is_absolute();
-        let state = variable("XDG_STATE_HOME").filter(absolute);
+        // systemd sets the second one for a unit with `StateDirectory=`; it may be a list.
+        let of_unit = || {
+            let list = variable("STATE_DIRECTORY")?;
+            list.to_str()?.split(':').next().map(PathBuf::from).filter(absolute)
+        };
+        let state = variable("XDG_STATE_HOME").filter(absolute).or_else(of_unit);
         let Some(state) = state.or_else(|| Some(variable("HOME").filter(absolute)?.join(".local/state"))) else {
-            return config("neither XDG_STATE_HOME nor HOME is set; name the file: sqlite:PATH");
+            return config("none of XDG_STATE_HOME, STATE_DIRECTORY and HOME is set; name the file: sqlite:PATH");
         };
         Ok(Self { path: state.join("lockkeeper/locks.db"), own: true })
     }
@@ -88,6 +93,11 @@ mod tests {
     fn without_a_path_it_is_the_users_own() {
         let both = |name: &str| Some(PathBuf::from(if name == "HOME" { "/home/u" } else { "/s" }));
         assert_eq!(Config::parse_with("sqlite:", &both).unwrap().to_string(), "sqlite:/s/lockkeeper/locks.db");
+        let unit = |name: &str| match name {
+            "STATE_DIRECTORY" => Some(PathBuf::from("/var/lib/jobs:/var/lib/more")),
+            name => (name == "HOME").then(|| PathBuf::from("/root")),
+        };
+        assert_eq!(Config::parse_with("sqlite:", &unit).unwrap().to_string(), "sqlite:/var/lib/jobs/lockkeeper/locks.db");
         let home = |name: &str| Some(PathBuf::from(if name == "HOME" { "/home/u" } else { "relative" }));
         let config = Config::parse_with("sqlite:", &home).unwrap();
         assert!(config.is_own() && config.path() == Path::new("/home/u/.local/state/lockkeeper/locks.db"), "{config:?}");

@@ -11,8 +11,9 @@ use crate::backend::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
+use crate::owner::ClientId;
 use crate::runtime::Instant;
-use crate::store::kit::cards::add_cards;
+use crate::store::kit::cards::{add_cards, add_waiter_cards};
 use crate::store::kit::listing;
 
 /// How many names a listing reads at a time.
@@ -153,15 +154,18 @@ impl Transaction<'_> {
     fn snapshot(&mut self, name: &Name) -> Result<Option<Snapshot>> {
         let Some(mut found) = self.engine(None).snapshot(name)? else { return Ok(None) };
         found.holders = self.with_cards(found.holders)?;
+        found.queue = add_waiter_cards(found.queue, |client| self.card(client))?;
         Ok(Some(found))
     }
 
     fn with_cards(&self, holders: Vec<Holder>) -> Result<Vec<Holder>> {
-        add_cards(holders, |client| {
-            let sql = "SELECT card FROM client WHERE id = ?1 AND ends > ?2";
-            let cards = self.query(sql, params![client.to_string(), nanos(self.at)], |row| row.get::<_, String>(0))?;
-            Ok(cards.first().and_then(|card| serde_json::from_str(card).ok()))
-        })
+        add_cards(holders, |client| self.card(client))
+    }
+
+    fn card(&self, client: ClientId) -> Result<Option<ClientCard>> {
+        let sql = "SELECT card FROM client WHERE id = ?1 AND ends > ?2";
+        let cards = self.query(sql, params![client.to_string(), nanos(self.at)], |row| row.get::<_, String>(0))?;
+        Ok(cards.first().and_then(|card| serde_json::from_str(card).ok()))
     }
 
     fn names_after(&mut self, after: &str, from: &str) -> Result<Vec<Name>> {

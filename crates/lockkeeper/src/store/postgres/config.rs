@@ -1,0 +1,221 @@
+//! Which database: what a URL says.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// Where the store lies, and how to reach it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Config {
+    pub(super) driver: tokio_postgres::Config,
+    /// The schema of the tables; `None`: the first one of the user's search path.
+    pub(super) schema: Option<String>,
+    pub(super) push: bool,
+    pub(super) tls: Tls,
+}
+
+/// How a server's certificate is checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Tls {
+    /// The file with the certificates of authorities.
+    pub(super) root: Option<String>,
+    pub(super) verify: Verify,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Verify {
+    /// Not at all: `prefer`, `require`.
+    #[default]
+    Nothing,
+    /// Issued by a known authority: `verify-ca`.
+    Authority,
+    /// And for this host name: `verify-full`.
+    Name,
+}
+
+/// How long connecting to one host may take.
+const CONNECTING: Duration = Duration::from_secs(3);
+
+/// Data that is not acknowledged for so long ends the connection.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
+
+impl Config {
+    /// Understands `postgres://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?OPTIONS`.
+    ///
+    /// Options: `schema`, `push=off`, `sslmode`, `sslrootcert`, and those of libpq that the driver knows.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`] if it is something else. The password is in no message.
+    pub fn parse(url: &str) -> Result<Self> {
+        let refused = |message: String| Error::new(ErrorKind::Config, message);
+        let (base, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut schema, mut push, mut tls, mut mode) = (None, true, Tls::default(), None);
+        let mut rest = Vec::new();
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            let (key, value) = option.split_once('=').unwrap_or((option, ""));
+            match (key, value) {
+                ("schema", "") => return Err(refused("schema= needs a name".to_owned())),
+                ("schema", name) => schema = Some(decoded(name)?),
+                ("push", "on") => push = true,
+                ("push", "off") => push = false,
+                ("push", _) => return Err(refused("push= is on or off".to_owned())),
+                ("sslrootcert", file) => tls.root = Some(decoded(file)?),
+                ("sslmode", given) => {
+                    let (known, verify) = match given {
+                        "disable" => (SslMode::Disable, Verify::Nothing),
+                        "allow" | "prefer" => (SslMode::Prefer, Verify::Nothing),
+                        "require" => (SslMode::Require, Verify::Nothing),
+                        "verify-ca" => (SslMode::Require, Verify::Authority),
+                        "verify-full" => (SslMode::Require, Verify::Name),
+                        _ => {
+                            let message = "sslmode= is disable, allow, prefer, require, verify-ca or verify-full".to_owned();
+                            return Err(refused(message));
+                        }
+                    };
+                    (mode, tls.verify) = (Some(known), verify);
+                }
+                _ => rest.push(option),
+            }
+        }
+        if tls.verify != Verify::Nothing && tls.root.is_none() {
+            return Err(refused(
+                "sslmode=verify-ca and verify-full need sslrootcert=FILE, the certificates of authorities".to_owned(),
+            ));
+        }
+        // As libpq: with certificates of authorities at hand, `require` checks them.
+        if tls.root.is_some() && tls.verify == Verify::Nothing && mode == Some(SslMode::Require) {
+            tls.verify = Verify::Authority;
+        }
+        let plain = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
+        let mut driver: tokio_postgres::Config = plain.parse().map_err(|error: tokio_postgres::Error| {
+            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
+            refused(format!("not a postgres URL{cause}; for example postgres://user@host:5432/database"))
+        })?;
+        if driver.get_hosts().is_empty() {
+            driver.host("localhost");
+        }
+        driver.ssl_mode(mode.unwrap_or(SslMode::Prefer));
+        if driver.get_connect_timeout().is_none() {
+            driver.connect_timeout(CONNECTING);
+        }
+        if driver.get_tcp_user_timeout().is_none() {
+            driver.tcp_user_timeout(UNACKNOWLEDGED);
+        }
+        if driver.get_application_name().is_none() {
+            driver.application_name("lockkeeper");
+        }
+        if driver.get_hosts().len() > 1 {
+            // The primary is looked for; a standby is passed by.
+            driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        Ok(Self { driver, schema, push, tls })
+    }
+
+    /// A table of ours, as statements name it.
+    pub(super) fn table(&self, name: &str) -> String {
+        match &self.schema {
+            Some(schema) => format!("{}.lockkeeper_{name}", quoted(schema)),
+            None => format!("lockkeeper_{name}"),
+        }
+    }
+}
+
+/// An identifier in quotes.
+pub(super) fn quoted(identifier: &str) -> String {
+    format!("\"{}\"", identifier.replace('"', "\"\""))
+}
+
+fn decoded(text: &str) -> Result<String> {
+    let refused =
+        || Error::new(ErrorKind::Config, "an option of the URL is not well encoded; write % and two hexadecimal digits");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(if byte == b'%' {
+            let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or_else(refused);
+            let (high, low) = (digit()?, digit()?);
+            u8::try_from(high * 16 + low).map_err(|_| refused())?
+        } else {
+            byte
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| refused()).and_then(|text| if text.contains('\0') { Err(refused()) } else { Ok(text) })
+}
+
+impl fmt::Display for Config {
+    /// The URL without the password.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("postgres://")?;
+        if let Some(user) = self.driver.get_user() {
+            write!(f, "{user}@")?;
+        }
+        let (mut sockets, ports) = (Vec::new(), self.driver.get_ports());
+        for (index, host) in self.driver.get_hosts().iter().enumerate() {
+            let port = ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+            let comma = if index > 0 { "," } else { "" };
+            match host {
+                Host::Tcp(host) => write!(f, "{comma}{host}:{port}")?,
+                #[cfg(unix)]
+                Host::Unix(path) => sockets.push(path.display().to_string()),
+            }
+        }
+        write!(f, "/{}", self.driver.get_dbname().unwrap_or_default())?;
+        let sockets = sockets.into_iter().map(|path| format!("host={path}"));
+        let options: Vec<String> = sockets.chain(self.schema.iter().map(|schema| format!("schema={schema}"))).collect();
+        if options.is_empty() { Ok(()) } else { write!(f, "?{}", options.join("&")) }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Config({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_understood_and_shown_without_its_password() {
+        for (url, shown) in [
+            ("postgres://u:secret@h/db", "postgres://u@h:5432/db"),
+            ("postgresql://u@h:1/db?schema=locks&push=off", "postgres://u@h:1/db?schema=locks"),
+            ("postgres://u:secret@a:1,b:2/db?connect_timeout=1", "postgres://u@a:1,b:2/db"),
+            ("postgres://u@/db?host=/run/postgresql&port=5433", "postgres://u@/db?host=/run/postgresql"),
+            ("postgres://u@h/db?schema=a%20b", "postgres://u@h:5432/db?schema=a b"),
+        ] {
+            let config = Config::parse(url).unwrap();
+            assert_eq!(config.to_string(), shown);
+            assert!(!format!("{config:?}").contains("secret"));
+        }
+        let several = Config::parse("postgres://u@a,b/db").unwrap();
+        assert_eq!(several.driver.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+    }
+
+    #[test]
+    fn a_bad_url_is_refused_in_words() {
+        for (url, says) in [
+            ("postgres://u:secret@h/db?colour=red", "not a postgres URL"),
+            ("postgres://u:secret@h/db?sslmode=maybe", "sslmode= is"),
+            ("postgres://u:secret@h/db?sslmode=verify-full", "sslrootcert"),
+            ("postgres://u:secret@h/db?push=maybe", "push= is on or off"),
+            ("postgres://u:secret@h/db?schema=", "needs a name"),
+            ("postgres://u:secret@h:port/db", "not a postgres URL"),
+        ] {
+            let error = Config::parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Config);
+            assert!(error.to_string().contains(says) && !format!("{error:?}").contains("secret"), "{url}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn an_identifier_cannot_leave_its_quotes() {
+        let config = Config::parse("postgres://u@h/db?schema=a%22;drop").unwrap();
+        assert_eq!(config.table("head"), "\"a\"\";drop\".lockkeeper_head");
+    }
+}

@@ -1,0 +1,265 @@
+//! A way to the database: a connection that is made when needed, and made again when it broke.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Connection, Socket};
+
+use super::schema::Texts;
+use super::statements::{Live, get};
+use super::tls::{Connector, TlsStream};
+use super::worker::Worker;
+use super::{Config, error};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::runtime::{self, BoxFuture, Instant, Runtime};
+use crate::store::sql::clock::{Clock, Window};
+use crate::store::sql::rows::NameRows;
+use crate::store::sql::{Bounds, Failed, Link, Outcome, Put};
+
+/// The pauses between attempts to connect that fail: the first, and what they grow to. A request in between gets the last error.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+
+/// A connection on which a transaction takes longer than this is not used again.
+const TRANSACTION: Duration = Duration::from_secs(5);
+
+/// How often the clock of a server is measured when connecting, unless it is known as well as this before.
+const PINGS: u32 = 8;
+const GOOD_CLOCK: Duration = Duration::from_millis(1);
+
+/// The oldest server that is known to work.
+const OLDEST: i32 = 12;
+
+/// What all connections of a store share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) config: Config,
+    pub(super) runtime: Runtime,
+    pub(super) worker: Worker,
+    pub(super) texts: Arc<Texts>,
+    /// Where notifications are sent; set when the tables were looked at.
+    pub(super) channel: Arc<OnceLock<String>>,
+}
+
+/// One connection at a time.
+#[derive(Clone, Debug)]
+pub(super) struct PgLink(Arc<Inner>);
+
+struct Inner {
+    shared: Arc<Shared>,
+    live: Mutex<Option<Arc<Live>>>,
+    connecting: tokio::sync::Mutex<Option<Refused>>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Inner").field(&self.shared.config).finish()
+    }
+}
+
+/// Why there is no connection, and until when nobody tries again.
+struct Refused {
+    error: Error,
+    pause: Duration,
+    until: Instant,
+}
+
+impl PgLink {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self(Arc::new(Inner { shared, live: Mutex::default(), connecting: tokio::sync::Mutex::default() }))
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    pub(super) fn another(&self) -> Self {
+        Self::new(Arc::clone(&self.0.shared))
+    }
+}
+
+impl Inner {
+    fn live(&self) -> MutexGuard<'_, Option<Arc<Live>>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn usable(&self) -> Option<Arc<Live>> {
+        self.live().clone().filter(|live| live.is_usable())
+    }
+
+    async fn connected(&self) -> Result<Arc<Live>> {
+        let mut refused = self.connecting.lock().await;
+        if let Some(live) = self.usable() {
+            return Ok(live);
+        }
+        let runtime = &self.shared.runtime;
+        if let Some(Refused { error, until, .. }) = &*refused
+            && runtime.now() < *until
+        {
+            return Err(error.clone());
+        }
+        match open(&self.shared).await {
+            Ok(live) => {
+                let live = Arc::new(live);
+                *refused = None;
+                *self.live() = Some(Arc::clone(&live));
+                Ok(live)
+            }
+            Err(error) => {
+                let pause = refused.take().map_or(PAUSES.0, |before| (before.pause * 2).min(PAUSES.1));
+                *refused = Some(Refused { error: error.clone(), pause, until: runtime.now().plus(pause) });
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Opens a connection. The caller drives it.
+pub(super) async fn dial(config: &Config) -> Result<(Client, Connection<Socket, TlsStream>)> {
+    let connector = Connector::new(&config.tls)?;
+    config.driver.connect(connector).await.map_err(|cause| error::of_connecting(cause, config))
+}
+
+/// Opens a connection for statements, and looks whether the server can be written to.
+async fn open(shared: &Shared) -> Result<Live> {
+    let (client, connection) = dial(&shared.config).await?;
+    runtime::spawn(async move {
+        if let Err(error) = connection.await {
+            tracing::debug!(%error, "a connection to postgres ended");
+        }
+    });
+    let facts = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8, pg_is_in_recovery(),
+        current_setting('transaction_read_only') = 'on', current_setting('server_version_num')::int4";
+    // Short statements are neither worth compiling nor planning anew. Behind a pooler it may not hold, and then costs time only.
+    client
+        .batch_execute("SET jit = off; SET plan_cache_mode = force_generic_plan")
+        .await
+        .map_err(|cause| error::of_request(cause).into_error())?;
+    let sent = shared.runtime.now();
+    let rows = client.query_typed(facts, &[]).await.map_err(|cause| error::of_request(cause).into_error())?;
+    let heard = shared.runtime.now();
+    let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Protocol, "postgres answered a question with nothing"))?;
+    let (clock, standby): (i64, bool) = (field(row, 0)?, field(row, 1)?);
+    let (read_only, version): (bool, i32) = (field(row, 2)?, field(row, 3)?);
+    let to = &shared.config;
+    if standby {
+        let message = format!("{to} is a standby, which only reads; name the primary, or all servers: postgres://a,b/database");
+        return Err(Error::new(ErrorKind::Unavailable, message));
+    }
+    if read_only {
+        let message = format!("{to} only reads (default_transaction_read_only); locks have to be written");
+        return Err(Error::new(ErrorKind::Unavailable, message));
+    }
+    if version / 10_000 < OLDEST {
+        let message = format!("{to} is PostgreSQL {}; locks need {OLDEST} or later", version / 10_000);
+        return Err(Error::new(ErrorKind::Config, message));
+    }
+    let clock = Clock::new(clock, sent, heard);
+    // A lease lasts longer by what is not known of the clock, so the first range should be small.
+    for _ in 0..PINGS {
+        let sent = shared.runtime.now();
+        if clock.window(sent).uncertainty() < GOOD_CLOCK {
+            break;
+        }
+        let ping = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8";
+        let rows = client.query_typed(ping, &[]).await.map_err(|cause| error::of_request(cause).into_error())?;
+        let heard = shared.runtime.now();
+        if let Some(row) = rows.first() {
+            clock.observe(field(row, 0)?, sent, heard);
+        }
+    }
+    Ok(Live::new(client, Arc::clone(&shared.texts), Arc::clone(&shared.channel), shared.runtime.clone(), clock))
+}
+
+fn field<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a tokio_postgres::Row, column: usize) -> Result<T> {
+    get(row, column).map_err(Failed::into_error)
+}
+
+impl Link for PgLink {
+    type Live = Live;
+
+    fn live(&self) -> BoxFuture<'_, Result<Arc<Live>>> {
+        Box::pin(async move {
+            if let Some(live) = self.0.usable() {
+                return Ok(live);
+            }
+            let us = Arc::clone(&self.0);
+            // On the thread of the store: the request that needs the connection may be given up before there is one.
+            self.0.shared.worker.run(async move { us.connected().await }).await?
+        })
+    }
+
+    fn transaction<T: Send + 'static>(
+        &self,
+        live: Arc<Live>,
+        name: Name,
+        compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>) + Send + 'static,
+    ) -> BoxFuture<'_, std::result::Result<(T, Option<Outcome>), Failed>> {
+        Box::pin(async move {
+            let worker = &self.0.shared.worker;
+            worker.run(async move { locked(&live, &name, compute).await }).await.map_err(Failed::Error)?
+        })
+    }
+}
+
+/// A transaction that locks the row first: two round trips, in which nobody else uses the connection.
+async fn locked<T>(
+    live: &Live,
+    name: &Name,
+    compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>),
+) -> std::result::Result<(T, Option<Outcome>), Failed> {
+    let _alone = live.gate.write().await;
+    let Some(done) = runtime::within(TRANSACTION, Box::pin(in_transaction(live, name, compute))).await else {
+        live.discard();
+        let message = format!("postgres did not carry out a transaction within {TRANSACTION:?}");
+        return Err(Failed::Error(Error::new(ErrorKind::Indeterminate, message)));
+    };
+    if done.is_err() && live.client.batch_execute("ROLLBACK").await.is_err() {
+        // The server undoes it when the connection ends.
+        live.discard();
+    }
+    done
+}
+
+async fn in_transaction<T>(
+    live: &Live,
+    name: &Name,
+    compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>),
+) -> std::result::Result<(T, Option<Outcome>), Failed> {
+    let begin = async {
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '100ms'";
+        live.client.batch_execute(begin).await.map_err(error::of_request)
+    };
+    let bytes = name.as_str().as_bytes();
+    let lock_parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 1] = [(&bytes, Type::BYTEA)];
+    let lock = live.query_alone(&live.texts.lock, &lock_parameters);
+    let sent = live.runtime.now();
+    // In one round trip, carried out in this order. The rows are read by a snapshot that is taken when the lock is held.
+    let (begun, locked, read) = tokio::join!(begin, lock, live.run_read(true, std::slice::from_ref(name)));
+    begun?;
+    locked?;
+    let read = read?;
+    live.clock.observe(read.clock, sent, live.runtime.now());
+    let rows = read.told.into_iter().next().unwrap_or_default();
+    let (answer, put) = compute(rows, live.clock.window(live.runtime.now()));
+    let commit = async { live.client.batch_execute("COMMIT").await.map_err(error::of_request) };
+    let Some((put, bounds)) = put else {
+        commit.await?;
+        return Ok((answer, None));
+    };
+    let write = async {
+        if put.version.is_none() {
+            live.run_insert(true, &put, bounds).await.map(|answer| answer.told)
+        } else {
+            let answer = live.run_put(true, std::slice::from_ref(&put), bounds, false).await?;
+            Ok(answer.told.into_iter().next().unwrap_or_else(|| Outcome::Refused(Box::default())))
+        }
+    };
+    // A commit after a statement that failed undoes the transaction.
+    let (written, committed) = tokio::join!(write, commit);
+    let outcome = written?;
+    committed?;
+    Ok((answer, Some(outcome)))
+}

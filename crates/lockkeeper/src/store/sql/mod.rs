@@ -1,0 +1,151 @@
+//! What SQL stores share: the pure engine on rows that were read, and one statement per step that writes what it changed.
+//!
+//! A client remembers the rows of a name with their version, a random number. A step computes on them, and one statement locks the
+//! head row, compares the version and the server's clock, and writes. If either does not fit, nothing is written, and the same answer
+//! carries the rows as they are now. After two wrong guesses the step runs in a transaction that locks the row first.
+//!
+//! A database implements [`Link`] and [`Statements`]; it knows nothing of locks.
+
+mod batch;
+pub(crate) mod cache;
+pub(crate) mod clock;
+mod requests;
+pub(crate) mod rows;
+mod step;
+pub(crate) mod text;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::model::Wake;
+use crate::name::Name;
+use crate::runtime::{BoxFuture, Runtime};
+use crate::store::kit::rows::PartRow;
+use batch::Batch;
+use cache::{Cache, Turns};
+use clock::{Clock, Window};
+use rows::{NameRows, PartKey};
+
+/// What a step writes to one name.
+#[derive(Clone, Debug)]
+pub(crate) struct Put {
+    pub(crate) name: Name,
+    /// The version that the step was computed on; `None`: the name had no row.
+    pub(crate) version: Option<i64>,
+    /// The version that it gets.
+    pub(crate) next: i64,
+    pub(crate) token: u64,
+    /// Whether the step grants a new token.
+    pub(crate) grants: bool,
+    /// The body of the head row; `None`: nothing lies there any more.
+    pub(crate) body: Option<String>,
+    pub(crate) parts: Vec<PartRow<()>>,
+    pub(crate) deleted: Vec<PartKey>,
+    pub(crate) wake: Wake,
+}
+
+/// When the server may carry out a step, in µs on its clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    pub(crate) earliest: i64,
+    pub(crate) until: i64,
+}
+
+/// What became of a [`Put`].
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// It was written. The token of the row, and how many clients were notified.
+    Done { token: u64, woke: u32 },
+    /// Nothing was written; these are the rows now.
+    Refused(Box<NameRows>),
+}
+
+/// The answer of a statement.
+#[derive(Debug)]
+pub(crate) struct Answer<T> {
+    /// The server's clock in µs, read while the statement ran.
+    pub(crate) clock: i64,
+    pub(crate) told: T,
+}
+
+/// Why a statement failed.
+#[derive(Clone, Debug)]
+pub(crate) enum Failed {
+    /// Another transaction was in the way, or the time was over. Nothing was done.
+    Blocked(Error),
+    /// As the error says.
+    Error(Error),
+}
+
+impl Failed {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Blocked(error) | Self::Error(error) => error,
+        }
+    }
+}
+
+/// A way to a database: makes a connection when there is none.
+pub(crate) trait Link: Clone + fmt::Debug + Send + Sync + 'static {
+    type Live: Statements;
+
+    /// A connection, with its clock measured.
+    fn live(&self) -> BoxFuture<'_, Result<Arc<Self::Live>>>;
+
+    /// Locks the row of the name, reads its rows, and writes what `compute` makes of them, in one transaction. Runs to its end also if
+    /// the caller goes away.
+    fn transaction<T: Send + 'static>(
+        &self,
+        live: Arc<Self::Live>,
+        name: Name,
+        compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>) + Send + 'static,
+    ) -> BoxFuture<'_, Result<(T, Option<Outcome>), Failed>>;
+}
+
+/// The statements that steps are made of, on one connection. Each is one round trip and one transaction.
+pub(crate) trait Statements: fmt::Debug + Send + Sync + 'static {
+    fn clock(&self) -> &Clock;
+
+    /// Creates the row of a name that has none.
+    fn insert<'a>(&'a self, put: &'a Put, bounds: Bounds) -> BoxFuture<'a, Result<Answer<Outcome>, Failed>>;
+
+    /// Writes all, or nothing. Rows are locked in the order of their names, which is that of `puts`.
+    fn put_all<'a>(&'a self, puts: &'a [Put], bounds: Bounds) -> BoxFuture<'a, Result<Answer<Vec<Outcome>>, Failed>>;
+
+    /// Writes each by itself. A row that somebody else has locked is refused, and holds nobody up.
+    fn put_each<'a>(&'a self, puts: &'a [Put], bounds: Bounds) -> BoxFuture<'a, Result<Answer<Vec<Outcome>>, Failed>>;
+
+    /// The rows of some names, all as of one moment.
+    fn read<'a>(&'a self, names: &'a [Name]) -> BoxFuture<'a, Result<Answer<Vec<NameRows>>, Failed>>;
+
+    /// Creates empty rows for names that have none.
+    fn create<'a>(&'a self, names: &'a [Name], versions: &'a [i64]) -> BoxFuture<'a, Result<(), Failed>>;
+}
+
+/// The steps of a store over one connection.
+#[derive(Debug)]
+pub(crate) struct Steps<L> {
+    pub(crate) link: L,
+    pub(crate) runtime: Runtime,
+    cache: Arc<Cache>,
+    turns: Turns,
+    batch: Arc<Batch>,
+}
+
+impl<L: Link> Steps<L> {
+    pub(crate) fn new(link: L, runtime: Runtime) -> Self {
+        Self { link, runtime, cache: Arc::default(), turns: Turns::default(), batch: Arc::default() }
+    }
+
+    /// The same over another connection. Both remember rows together.
+    pub(crate) fn over(&self, link: L) -> Self {
+        let (runtime, cache) = (self.runtime.clone(), Arc::clone(&self.cache));
+        Self { link, runtime, cache, turns: Turns::default(), batch: Arc::default() }
+    }
+
+    /// A version that no row has had.
+    pub(crate) fn version(&self) -> i64 {
+        self.runtime.client_id().bits() as i64
+    }
+}

@@ -1,0 +1,321 @@
+//! Each request as a step, with its times translated to the server's clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::clock::Window;
+use super::rows::{NameRows, Work};
+use super::step::{self, ATTEMPTS, Plan};
+use super::{Failed, Link, Outcome, Put, Statements as _, Steps};
+use crate::backend::{
+    Acquire, Attempt, AttemptAll, Busy, Count, CountOutcome, Grant, Holder, Release, Released, Renew, Renewed, Snapshot,
+};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
+use crate::runtime::Instant;
+use crate::store::kit::engine::RecordEngine;
+
+/// How often a request for several names is computed again because others changed one of them.
+const ROUNDS: u32 = 60;
+
+/// How often a request for several names waits in vain for a row lock before it answers that they are busy.
+const BLOCKED_ROUNDS: u32 = 2;
+
+/// When an acquire that waited in vain for a row lock is to be repeated. Each attempt holds up other requests of the client for up to 100 ms.
+const BLOCKED_RETRY: Duration = Duration::from_millis(300);
+
+/// How often renewals are sent again because others changed or locked their rows.
+const RENEWAL_ROUNDS: u32 = 8;
+
+impl<L: Link> Steps<L> {
+    pub(crate) async fn acquire(&self, request: Acquire) -> Result<Attempt> {
+        let (name, lease) = (request.name.clone(), request.lease);
+        let plan = Plan { not_after: request.not_after, verify: false, attempts: 1 };
+        let placed = request.place.is_some();
+        match self
+            .try_step(&name, plan, move |engine, window| {
+                engine.acquire(&on_server(&request, window)).map(|answer| here(answer, window))
+            })
+            .await
+        {
+            Ok((attempt, _)) => Ok(as_asked(attempt, lease)),
+            Err(Failed::Blocked(_)) => Ok(Attempt::Busy(busy(placed))),
+            Err(Failed::Error(error)) => Err(error),
+        }
+    }
+
+    pub(crate) async fn release(&self, request: Release) -> Result<Released> {
+        let name = request.name.clone();
+        let then = request.then.as_ref().map(|then| (then.lease, then.not_after));
+        // A successor that came too late is answered as such; the release itself is never late.
+        let plan = Plan { not_after: Instant::NEVER, verify: true, attempts: ATTEMPTS };
+        let plan = then.map_or(plan, |(_, not_after)| Plan { not_after, attempts: 1, ..plan });
+        let alone = request.then.as_ref().map(|then| (Release { then: None, ..request.clone() }, then.place.is_some()));
+        let released = self.try_step(&name, plan, move |engine, window| {
+            let then = request.then.as_ref().map(|then| Box::new(on_server(then, window)));
+            let released = engine.release(&Release { then, ..request.clone() })?;
+            Ok(Released { next: released.next.map(|next| here(next, window)), ..released })
+        });
+        let (released, woke) = match (released.await, alone) {
+            (Ok(released), _) => released,
+            // A fenced transaction holds up the successor, which asks again. It does not hold up the release.
+            (Err(Failed::Blocked(_)), Some((request, placed))) => {
+                let plan = Plan { not_after: Instant::NEVER, verify: true, attempts: ATTEMPTS };
+                let (released, woke) = self.step(&name, plan, move |engine, _| engine.release(&request)).await?;
+                (Released { next: Some(Attempt::Busy(busy(placed))), ..released }, woke)
+            }
+            (Err(failed), _) => return Err(failed.into_error()),
+        };
+        let next = released.next.map(|next| then.map_or(next, |(lease, _)| as_asked(next, lease)));
+        Ok(Released { next, woke: Some(woke), ..released })
+    }
+
+    pub(crate) async fn count(&self, request: Count) -> Result<CountOutcome> {
+        let name = request.name.clone();
+        let not_after = if request.op.is_read() { Instant::NEVER } else { request.not_after };
+        let plan = Plan { not_after, verify: false, attempts: ATTEMPTS };
+        let counted = self.step(&name, plan, move |engine, window| {
+            let not_after = window.translate(request.not_after);
+            let remember = request.remember.saturating_add(window.uncertainty());
+            engine.count(&Count { not_after, remember, ..request.clone() })
+        });
+        Ok(counted.await?.0)
+    }
+
+    pub(crate) async fn force_release(&self, name: Name) -> Result<Vec<Holder>> {
+        let plan = Plan { not_after: Instant::NEVER, verify: false, attempts: ATTEMPTS };
+        let of = name.clone();
+        Ok(self.step(&name, plan, move |engine, _| engine.force_release(&of)).await?.0)
+    }
+
+    /// What can be seen of some names.
+    pub(crate) async fn snapshots(&self, names: &[Name]) -> Result<Vec<Option<Snapshot>>> {
+        let live = self.link.live().await?;
+        let rows = self.read(&live, names).await?;
+        let window = live.clock().window(self.runtime.now());
+        let mut found = Vec::with_capacity(names.len());
+        for (name, rows) in names.iter().zip(rows) {
+            let mut work = Work::of(name, rows);
+            found.push(RecordEngine::new(&mut work, window.now(), 0, None).snapshot(name)?);
+        }
+        Ok(found)
+    }
+
+    async fn read(&self, live: &L::Live, names: &[Name]) -> Result<Vec<NameRows>> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sent = self.runtime.now();
+        let read = live.read(names).await.map_err(Failed::into_error)?;
+        live.clock().observe(read.clock, sent, self.runtime.now());
+        Ok(read.told)
+    }
+
+    /// All or none, in one statement; the rows are locked in the order of their names.
+    pub(crate) async fn acquire_all(&self, requests: Vec<Acquire>) -> Result<AttemptAll> {
+        let leases: Vec<Duration> = requests.iter().map(|request| request.lease).collect();
+        let not_after = requests.iter().map(|request| request.not_after).min().unwrap_or(Instant::NEVER);
+        let plan = Plan { not_after, verify: false, attempts: ATTEMPTS };
+        let names: Vec<Name> = requests.iter().map(|request| request.name.clone()).collect::<BTreeSet<_>>().into_iter().collect();
+        let mut known: BTreeMap<Name, NameRows> = BTreeMap::new();
+        let run = move |engine: &mut RecordEngine<'_, Work>, window: &Window| {
+            let requests: Vec<Acquire> = requests.iter().map(|request| on_server(request, window)).collect();
+            Ok(match engine.acquire_all(&requests)? {
+                AttemptAll::Busy { index, busy } => AttemptAll::Busy { index, busy: waits_here(busy, window) },
+                other => other,
+            })
+        };
+        let mut blocked = 0;
+        for round in 0..ROUNDS {
+            if round > 1 {
+                self.pause().await;
+            }
+            let live = self.link.live().await?;
+            if known.is_empty() && !names.is_empty() {
+                known = names.iter().cloned().zip(self.read(&live, &names).await?).collect();
+            }
+            let window = live.clock().window(self.runtime.now());
+            let mut work = Work::default();
+            known.iter().for_each(|(name, rows)| work.add(name, rows.clone()));
+            let computed = step::compute(&run, work, &window, || self.version());
+            if !computed.changed {
+                return computed.answer.map(|attempt| all_as_asked(attempt, &leases));
+            }
+            let absent: Vec<Name> =
+                known.iter().filter(|(_, rows)| rows.version.is_none()).map(|(name, _)| name.clone()).collect();
+            if !absent.is_empty() {
+                let versions: Vec<i64> = absent.iter().map(|_| self.version()).collect();
+                unless_blocked(live.create(&absent, &versions).await)?;
+                known.clear();
+                continue;
+            }
+            let (puts, after): (Vec<Put>, Vec<NameRows>) = computed.writes.into_iter().unzip();
+            let sent = self.runtime.now();
+            let Some(answer) = unless_blocked(live.put_all(&puts, plan.bounds(&window)).await)? else {
+                blocked += 1;
+                if blocked == BLOCKED_ROUNDS {
+                    return Ok(AttemptAll::Busy { index: 0, busy: busy(false) });
+                }
+                known.clear();
+                continue;
+            };
+            live.clock().observe(answer.clock, sent, self.runtime.now());
+            if answer.told.iter().all(|told| matches!(told, Outcome::Done { .. })) {
+                for ((put, after), told) in puts.iter().zip(after).zip(answer.told) {
+                    if let Outcome::Done { token, .. } = told {
+                        self.keep(put, after, token);
+                    }
+                }
+                return computed.answer.map(|attempt| all_as_asked(attempt, &leases));
+            }
+            known.clear();
+        }
+        match names.first() {
+            Some(name) => Err(step::contended(name)),
+            None => Err(Error::new(ErrorKind::InvalidArgument, "acquire_all needs at least one name")),
+        }
+    }
+
+    fn keep(&self, put: &Put, after: NameRows, token: u64) {
+        self.cache.keep(&put.name, step::written(after, put, token));
+    }
+
+    /// Renews many holds with one statement, in the order of their names. A row that others have locked is tried again, and holds
+    /// nobody else up.
+    pub(crate) async fn renew(&self, requests: Vec<Renew>) -> Result<Vec<Result<Renewed>>> {
+        let mut answers: Vec<Option<Result<Renewed>>> = requests.iter().map(|_| None).collect();
+        // Rows that came with an answer to this request.
+        let mut current: BTreeMap<Name, NameRows> = BTreeMap::new();
+        for round in 0..RENEWAL_ROUNDS {
+            let open: Vec<usize> = (0..requests.len()).filter(|index| answers[*index].is_none()).collect();
+            if open.is_empty() {
+                break;
+            }
+            if round > 1 {
+                self.pause().await;
+            }
+            let live = self.link.live().await?;
+            let names: BTreeSet<&Name> = open.iter().map(|index| &requests[*index].name).collect();
+            let mut work = Work::default();
+            let mut unknown = Vec::new();
+            for name in names {
+                match current.get(name).cloned().or_else(|| if round == 0 { self.cache.get(name) } else { None }) {
+                    Some(rows) => work.add(name, rows),
+                    None => unknown.push(name.clone()),
+                }
+            }
+            if !unknown.is_empty() {
+                for (name, rows) in unknown.iter().zip(self.read(&live, &unknown).await?) {
+                    work.add(name, rows.clone());
+                    current.insert(name.clone(), rows);
+                }
+            }
+            let window = live.clock().window(self.runtime.now());
+            let run = |engine: &mut RecordEngine<'_, Work>, window: &Window| -> Result<Vec<(usize, Result<Renewed>)>> {
+                let renewed = open.iter().map(|index| {
+                    let request = &requests[*index];
+                    let lease = request.lease.map(|lease| lease.saturating_add(window.uncertainty()));
+                    (*index, engine.renew(&Renew { lease, ..request.clone() }))
+                });
+                Ok(renewed.collect())
+            };
+            let changed: BTreeSet<Name>;
+            let (computed, puts, after) = {
+                let micros = u64::try_from(window.earliest).unwrap_or(0);
+                let renewed = run(&mut RecordEngine::new(&mut work, window.now(), micros, None), &window)?;
+                changed = work.0.iter().filter(|(_, work)| work.changed).map(|(name, _)| name.clone()).collect();
+                let nothing = |_: &mut RecordEngine<'_, Work>, _: &Window| Ok(());
+                let writes = step::compute(&nothing, work, &window, || self.version()).writes;
+                let (puts, after): (Vec<Put>, Vec<NameRows>) =
+                    writes.into_iter().filter(|(put, _)| changed.contains(&put.name)).unzip();
+                (renewed, puts, after)
+            };
+            let mut settled: BTreeSet<Name> = BTreeSet::new();
+            if !puts.is_empty() {
+                let plan = Plan { not_after: Instant::NEVER, verify: false, attempts: ATTEMPTS };
+                let sent = self.runtime.now();
+                if let Some(answer) = unless_blocked(live.put_each(&puts, plan.bounds(&window)).await)? {
+                    live.clock().observe(answer.clock, sent, self.runtime.now());
+                    for ((put, after), told) in puts.iter().zip(after).zip(answer.told) {
+                        match told {
+                            Outcome::Done { token, .. } => {
+                                self.keep(put, after, token);
+                                settled.insert(put.name.clone());
+                            }
+                            Outcome::Refused(rows) => drop(current.insert(put.name.clone(), *rows)),
+                        }
+                    }
+                }
+            }
+            for (index, renewed) in computed {
+                let name = &requests[index].name;
+                // Nothing to write: right if the rows are those of the server.
+                let confirmed = !changed.contains(name) && current.contains_key(name);
+                if settled.contains(name) || confirmed {
+                    answers[index] = Some(
+                        renewed.map(|renewed| if renewed.is_kept() { Renewed::kept(requests[index].lease) } else { renewed }),
+                    );
+                }
+            }
+        }
+        let open = |request: &Renew| {
+            let message = format!("the row of {:?} is locked by another transaction; the renewal is tried again", request.name);
+            Err(Error::new(ErrorKind::Unavailable, message))
+        };
+        Ok(answers.into_iter().zip(&requests).map(|(answer, request)| answer.unwrap_or_else(|| open(request))).collect())
+    }
+}
+
+/// Somebody's transaction has the row locked: a fence that protects the work of the last holder, usually.
+fn busy(placed: bool) -> Busy {
+    Busy { retry_in: Some(BLOCKED_RETRY), ahead: None, placed }
+}
+
+fn unless_blocked<T>(answered: std::result::Result<T, Failed>) -> Result<Option<T>> {
+    match answered {
+        Ok(answer) => Ok(Some(answer)),
+        Err(Failed::Blocked(_)) => Ok(None),
+        Err(Failed::Error(error)) => Err(error),
+    }
+}
+
+/// A request with its times on the server's clock. Its lease counts from the latest time that the server may have.
+fn on_server(request: &Acquire, window: &Window) -> Acquire {
+    let longer = |time: Duration| time.saturating_add(window.uncertainty());
+    Acquire {
+        not_after: window.translate(request.not_after),
+        since: window.in_order(request.since),
+        lease: longer(request.lease),
+        place: request.place.map(longer),
+        ..request.clone()
+    }
+}
+
+/// An answer with the time to ask again on our clock: never later than a lease ends.
+fn here(attempt: Attempt, window: &Window) -> Attempt {
+    match attempt {
+        Attempt::Busy(busy) => Attempt::Busy(waits_here(busy, window)),
+        other => other,
+    }
+}
+
+fn waits_here(busy: Busy, window: &Window) -> Busy {
+    Busy { retry_in: busy.retry_in.map(|left| window.at_least(left)), ..busy }
+}
+
+/// A grant is good for the lease that was asked for.
+fn as_asked(attempt: Attempt, lease: Duration) -> Attempt {
+    match attempt {
+        Attempt::Granted(grant) => Attempt::Granted(Grant { good_for: lease, ..grant }),
+        other => other,
+    }
+}
+
+fn all_as_asked(attempt: AttemptAll, leases: &[Duration]) -> AttemptAll {
+    match attempt {
+        AttemptAll::Granted(grants) => AttemptAll::Granted(
+            grants.into_iter().zip(leases).map(|(grant, lease)| Grant { good_for: *lease, ..grant }).collect(),
+        ),
+        other => other,
+    }
+}

@@ -1,0 +1,99 @@
+//! Rows as text: the body of a head row, the parts of a name, and what a notification says.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::{Detail, Head, Part, Role, Roles, Wake};
+use crate::name::Name;
+use crate::owner::WireOwner;
+use crate::runtime::Instant;
+use crate::store::kit::rows::{HeadRow, PartRow};
+
+#[derive(Serialize, Deserialize)]
+struct HeadBody {
+    head: Option<Head>,
+    #[serde(default, skip_serializing_if = "Roles::is_empty")]
+    roles: Roles,
+}
+
+/// The body of a head row. The token has a column of its own.
+pub(crate) fn head_body(row: &HeadRow<()>) -> Result<String> {
+    serde_json::to_string(&HeadBody { head: row.head, roles: row.roles }).map_err(not_written)
+}
+
+pub(crate) fn parse_head(name: &Name, body: &str, token: u64) -> Result<HeadRow<()>> {
+    let HeadBody { head, roles } = serde_json::from_str(body).map_err(|cause| not_read(name, cause))?;
+    Ok(HeadRow { head, roles, peer: None, last_token: token })
+}
+
+pub(crate) fn detail(part: &Part) -> Result<String> {
+    serde_json::to_string(&part.detail).map_err(not_written)
+}
+
+/// Parses the parts of a name: a JSON array of `[role, seq, owner, expires, detail]`, in any order.
+pub(crate) fn parse_parts(name: &Name, text: &str) -> Result<Vec<PartRow<()>>> {
+    let rows: Vec<(u8, i64, String, i64, String)> = serde_json::from_str(text).map_err(|cause| not_read(name, cause))?;
+    let mut parts = Vec::with_capacity(rows.len());
+    for (role, seq, owner, expires, detail) in rows {
+        let Some(role) = Role::ALL.into_iter().find(|known| known.number() == role) else {
+            let message = format!("a row of {name:?} has the unknown role {role}; a newer lockkeeper may have written it");
+            return Err(Error::new(ErrorKind::Protocol, message));
+        };
+        let detail: Detail = serde_json::from_str(&detail).map_err(|cause| not_read(name, cause))?;
+        let owner: WireOwner = owner.parse()?;
+        let expires = Instant::from_nanos(expires.cast_unsigned());
+        parts.push(PartRow { part: Part { role, seq: seq.cast_unsigned(), owner, expires, detail }, peer: None });
+    }
+    parts.sort_unstable_by_key(|row| row.part.key());
+    Ok(parts)
+}
+
+/// A point in time as a column keeps it.
+pub(crate) fn nanos(at: Instant) -> i64 {
+    i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// What a notification says. The name is in hexadecimal: a database may not have UTF-8 as its encoding.
+pub(crate) fn payload(name: &Name, wake: Wake) -> String {
+    let hex: String = name.as_str().bytes().map(|byte| format!("{byte:02x}")).collect();
+    let head = wake.head.map(|head| head.to_string()).unwrap_or_default();
+    format!("{} {head} {hex}", u8::from(wake.all))
+}
+
+/// What a notification said; `None` if it is none of ours.
+pub(crate) fn parse_payload(text: &str) -> Option<(Name, Wake)> {
+    let mut words = text.split(' ');
+    let (all, head, hex) = (words.next()?, words.next()?, words.next()?);
+    let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect();
+    let name = Name::new(String::from_utf8(bytes?).ok()?).ok()?;
+    let head = if head.is_empty() { None } else { Some(head.parse().ok()?) };
+    Some((name, Wake { all: all == "1", head }))
+}
+
+fn not_read(name: &Name, cause: serde_json::Error) -> Error {
+    Error::new(ErrorKind::Protocol, format!("the rows of {name:?} cannot be parsed: {cause}")).with_source(cause)
+}
+
+fn not_written(cause: serde_json::Error) -> Error {
+    Error::new(ErrorKind::Protocol, "a row cannot be written as JSON").with_source(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::owner::ClientId;
+
+    #[test]
+    fn a_notification_reads_back_what_it_says() {
+        let name = Name::new("заказ 42 '\"").unwrap();
+        let owner = WireOwner { client: ClientId::from_bits(7), number: 3 };
+        for wake in
+            [Wake { all: true, head: None }, Wake { all: false, head: Some(owner) }, Wake { all: true, head: Some(owner) }]
+        {
+            assert_eq!(parse_payload(&payload(&name, wake)), Some((name.clone(), wake)));
+        }
+        for foreign in ["", "hello", "1  zz", "1  6", "1  00"] {
+            assert_eq!(parse_payload(foreign), None, "{foreign:?}");
+        }
+    }
+}

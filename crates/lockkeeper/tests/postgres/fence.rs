@@ -1,0 +1,209 @@
+//! P7 without clocks: the fence in the transaction of a user.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Client, ErrorKind};
+use tokio_postgres::error::SqlState;
+
+use crate::bench::{Bench, plain};
+
+const LONG: Duration = Duration::from_secs(30);
+
+async fn client(url: &str) -> Client {
+    Client::builder().lease(LONG).connect(url).await.expect("a running server")
+}
+
+#[tokio::test]
+async fn a_later_grant_waits_for_the_commit_and_a_late_transaction_is_refused() {
+    let Some(bench) = Bench::open("a fenced transaction").await else { return };
+    let (ours, theirs) = (client(&bench.url).await, client(&bench.url).await);
+    let mut database = bench.plain().await;
+    let guard = ours.mutex("m").lock().await.unwrap();
+    let fence = ours.sql_fence(&guard).unwrap();
+    let transaction = database.transaction().await.unwrap();
+    transaction.query(fence.text(), &[&fence.name(), &fence.token()]).await.expect("the holder passes");
+    // Renewals pass beside the open transaction.
+    guard.extend(LONG * 2).await.unwrap();
+    theirs.force_release("m").await.unwrap();
+    let mut waiting = tokio::spawn({
+        let theirs = theirs.clone();
+        async move { theirs.mutex("m").lock().timeout(LONG).await.expect("after the commit") }
+    });
+    let early = tokio::time::timeout(Duration::from_secs(2), &mut waiting).await;
+    assert!(early.is_err(), "granted before the commit: {early:?}");
+    // Others of that client are served meanwhile.
+    theirs.mutex("other").lock().timeout(LONG).await.unwrap().release().await.unwrap();
+    transaction.commit().await.unwrap();
+    let next = waiting.await.unwrap();
+    assert!(next.token() > guard.token());
+
+    // The old holder begins another transaction: refused, and nothing of it is kept.
+    let late = database.transaction().await.unwrap();
+    let error = late.query(fence.text(), &[&fence.name(), &fence.token()]).await.expect_err("a later holder has it");
+    assert!(error.as_db_error().is_some_and(|error| error.message().contains("lockkeeper: the lock was lost")), "{error:?}");
+    assert!(late.execute("SELECT 1", &[]).await.is_err(), "the transaction is over");
+    late.rollback().await.unwrap();
+    // The same with the values in the text, for scripts.
+    assert!(database.batch_execute(fence.literal()).await.is_err());
+    database.batch_execute(theirs.sql_fence(&next).unwrap().literal()).await.expect("the holder passes");
+    next.release().await.unwrap();
+}
+
+/// A transaction whose snapshot is older than the grant of the next holder.
+#[tokio::test]
+async fn a_repeatable_read_that_began_before_the_next_grant_is_refused() {
+    let Some(bench) = Bench::open("a fence by an old snapshot").await else { return };
+    let (ours, theirs) = (client(&bench.url).await, client(&bench.url).await);
+    let mut database = bench.plain().await;
+    let guard = ours.mutex("m").lock().await.unwrap();
+    let fence = ours.sql_fence(&guard).unwrap();
+    let level = tokio_postgres::IsolationLevel::RepeatableRead;
+    let transaction = database.build_transaction().isolation_level(level).start().await.unwrap();
+    transaction.query("SELECT count(*) FROM lockkeeper_head", &[]).await.unwrap();
+    theirs.force_release("m").await.unwrap();
+    let next = theirs.mutex("m").lock().timeout(LONG).await.unwrap();
+    let error = transaction.query(fence.text(), &[&fence.name(), &fence.token()]).await.expect_err("a later holder has it");
+    assert_eq!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE));
+    transaction.rollback().await.unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn only_exclusive_holds_of_this_client_are_fenced() {
+    let Some(bench) = Bench::open("what is fenced").await else { return };
+    let (ours, theirs) = (client(&bench.url).await, client(&bench.url).await);
+    let reader = ours.rwlock("rw").read().await.unwrap();
+    assert_eq!(ours.sql_fence(&reader).unwrap_err().kind(), ErrorKind::Unsupported);
+    reader.release().await.unwrap();
+    let permit = ours.semaphore("s", 1).acquire().await.unwrap();
+    assert_eq!(ours.sql_fence(&permit).unwrap_err().kind(), ErrorKind::Unsupported);
+    permit.release().await.unwrap();
+    let writer = ours.rwlock("rw").write().await.unwrap();
+    assert_eq!(theirs.sql_fence(&writer).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    bench.plain().await.batch_execute(ours.sql_fence(&writer).unwrap().literal()).await.expect("the writer passes");
+    writer.release().await.unwrap();
+    let elsewhere = Client::connect("memory:").await.unwrap();
+    let guard = elsewhere.mutex("m").lock().await.unwrap();
+    assert_eq!(elsewhere.sql_fence(&guard).unwrap_err().kind(), ErrorKind::Unsupported);
+}
+
+/// The lease of the bank's workers. They are paused for longer.
+const LEASE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(1_300);
+
+/// Set for a worker: `fenced` or `plain`, and the URL.
+const ROLE: &str = "LOCKKEEPER_TEST_BANK";
+
+/// No test by itself: a process that adds to a balance under a lock, stops itself between reading and writing now and then, and says how
+/// many additions were acknowledged.
+#[tokio::test]
+async fn bank_worker() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let (fenced, url) = role.split_once(' ').map(|(kind, url)| (kind == "fenced", url)).expect("a role and a URL");
+    let client = Client::builder().lease(LEASE).connect(url).await.unwrap();
+    let port = url.split("127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
+    let mut database = plain(port).await;
+    let schema = url.split("schema=").nth(1).unwrap();
+    database.batch_execute(&format!("SET search_path = {schema}")).await.unwrap();
+    let me = std::process::id().to_string();
+    let (mut acknowledged, mut turn) = (0_u32, 0_u32);
+    while std::fs::exists(std::env::var("LOCKKEEPER_TEST_BANK_OPEN").unwrap()).unwrap() {
+        turn += 1;
+        let Ok(guard) = client.mutex("bank").lock().timeout(LONG).await else { continue };
+        let fence = client.sql_fence(&guard).unwrap();
+        let add = async {
+            let transaction = database.transaction().await?;
+            if fenced {
+                transaction.query(fence.text(), &[&fence.name(), &fence.token()]).await?;
+            }
+            let balance: i64 = transaction.query_one("SELECT balance FROM bank", &[]).await?.get(0);
+            if turn % 3 == 0 {
+                Command::new("kill").args(["-STOP", &me]).status().unwrap();
+            }
+            transaction.execute("UPDATE bank SET balance = $1", &[&(balance + 1)]).await?;
+            transaction.commit().await
+        };
+        acknowledged += u32::from(add.await.is_ok());
+        // The lock may be lost by now; that is what the fence is for.
+        let _ = guard.release().await;
+    }
+    println!("acknowledged {acknowledged}");
+}
+
+/// Lets processes add to a balance while they are stopped past their leases; gives how many acknowledged additions are missing.
+async fn lost_updates(bench: &Bench, role: &str, pauses: u32) -> i64 {
+    let database = bench.plain().await;
+    database
+        .batch_execute("DROP TABLE IF EXISTS bank; CREATE TABLE bank (balance int8); INSERT INTO bank VALUES (0)")
+        .await
+        .unwrap();
+    let open = std::env::temp_dir().join(format!("lockkeeper-bank-{}-{role}", std::process::id()));
+    std::fs::write(&open, "").unwrap();
+    let mut workers: Vec<Child> = (0..3)
+        .map(|_| {
+            Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "fence::bank_worker", "--nocapture"])
+                .env(ROLE, format!("{role} {}", bench.url))
+                .env("LOCKKEEPER_TEST_BANK_OPEN", &open)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap()
+        })
+        .collect();
+    let stopped = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    };
+    let (mut seen, mut since) = (0, vec![None::<Instant>; workers.len()]);
+    let deadline = Instant::now() + Duration::from_secs(120) + PAUSE * pauses * 2;
+    while seen < pauses || since.iter().any(Option::is_some) {
+        assert!(Instant::now() < deadline, "{seen} pauses of {pauses}");
+        for (worker, since) in workers.iter().zip(&mut since) {
+            match *since {
+                None if stopped(worker.id()) => *since = Some(Instant::now()),
+                Some(then) if then.elapsed() >= PAUSE => {
+                    Command::new("kill").args(["-CONT", &worker.id().to_string()]).status().unwrap();
+                    *since = None;
+                    seen += 1;
+                    if seen == pauses {
+                        // Workers end after the addition that they are at.
+                        std::fs::remove_file(&open).unwrap();
+                    }
+                }
+                _ => {}
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut acknowledged = 0;
+    for worker in &mut workers {
+        // One that stopped itself a last time goes on.
+        while worker.try_wait().unwrap().is_none() {
+            Command::new("kill").args(["-CONT", &worker.id().to_string()]).status().unwrap();
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    for worker in workers {
+        let said = worker.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let number =
+            said.split("acknowledged ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a worker says it");
+        acknowledged += number.parse::<i64>().unwrap();
+    }
+    let balance: i64 = database.query_one("SELECT balance FROM bank", &[]).await.unwrap().get(0);
+    println!("{role}: {pauses} pauses, {acknowledged} acknowledged, {balance} in the bank");
+    assert!(acknowledged > 0);
+    acknowledged - balance
+}
+
+/// `LOCKKEEPER_PAUSES` makes more of them.
+#[tokio::test]
+async fn with_the_fence_paused_processes_lose_no_update_and_without_it_they_do() {
+    let Some(bench) = Bench::open("the bank").await else { return };
+    let pauses = std::env::var("LOCKKEEPER_PAUSES").map_or(6, |text| text.parse().expect("a number"));
+    assert_eq!(lost_updates(&bench, "fenced", pauses).await, 0);
+    // The control.
+    assert!(lost_updates(&bench, "plain", pauses).await > 0, "without the fence updates are lost");
+}

@@ -1,0 +1,205 @@
+//! Traps of SQL, each with a control: the obvious statement or layout falls into it here, and ours does not.
+
+use std::time::Duration;
+
+use lockkeeper::ErrorKind;
+use lockkeeper::backend::{Acquire, Attempt, Renew, Renewed};
+use lockkeeper::name::Name;
+
+use crate::bench::{Bench, is_granted, owner, release, since};
+
+const NAME: &[u8] = b"m";
+
+/// A statement waits for a row lock and is carried out when it gets it: also when that is too late.
+#[tokio::test]
+async fn a_request_that_waited_for_a_row_lock_is_not_carried_out_late() {
+    let Some(bench) = Bench::open("late after a row lock").await else { return };
+    assert!(is_granted(bench.store.acquire(bench.ask("m", 1)).await.unwrap()));
+    bench.store.release(release("m", 1)).await.unwrap();
+    let (other, control) = (bench.plain().await, bench.plain().await);
+    other.batch_execute("BEGIN; SELECT * FROM lockkeeper_head FOR UPDATE").await.unwrap();
+    // The control: the condition is checked before the wait, and not again when the other transaction is undone.
+    let obvious = tokio::spawn(async move {
+        let update =
+            "UPDATE lockkeeper_head SET touched = touched WHERE name = $1 AND clock_timestamp() <= now() + interval '300ms'";
+        control.execute(update, &[&NAME]).await.expect("the control waits without a limit")
+    });
+    let asked = Acquire { not_after: bench.runtime.now().plus(Duration::from_millis(300)), ..bench.ask("m", 2) };
+    let late = tokio::spawn({
+        let store = std::sync::Arc::clone(&bench.store);
+        // Each time it waits for the row, it is told that the lock is busy, and asks again.
+        async move {
+            loop {
+                match store.acquire(asked.clone()).await {
+                    Ok(Attempt::Busy(_)) => {}
+                    told => return told,
+                }
+            }
+        }
+    });
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    other.batch_execute("ROLLBACK").await.unwrap();
+    assert_eq!(late.await.unwrap().unwrap(), Attempt::Late);
+    assert_eq!(obvious.await.unwrap(), 1, "the control was carried out, 600 ms late");
+    assert_eq!(bench.store.inspect(Name::new("m").unwrap()).await.unwrap(), None, "nothing is held");
+}
+
+/// Idle rows are removed, and come again with another content: a version that counts would repeat, and an old guess would fit.
+#[tokio::test]
+async fn a_row_that_was_removed_and_created_again_does_not_fit_an_old_guess() {
+    let Some(bench) = Bench::open("a row that comes again").await else { return };
+    let (plain, other) = (bench.plain().await, bench.another().await);
+    let version = async || plain.query_one("SELECT version FROM lockkeeper_head", &[]).await.unwrap().get::<_, i64>(0);
+    for counts in [false, true] {
+        assert!(is_granted(bench.store.acquire(bench.ask("m", 1)).await.unwrap()));
+        bench.store.release(release("m", 1)).await.unwrap();
+        // The first client knows the empty row.
+        let known = version().await;
+        plain.execute("DELETE FROM lockkeeper_head", &[]).await.unwrap();
+        assert!(is_granted(other.acquire(bench.ask("m", 2)).await.unwrap()));
+        assert_ne!(version().await, known);
+        if counts {
+            // The control: as if versions were counted from one.
+            plain.execute("UPDATE lockkeeper_head SET version = $1", &[&known]).await.unwrap();
+        }
+        let second = bench.store.acquire(bench.ask("m", 3)).await.unwrap();
+        assert_eq!(is_granted(second), counts, "{second:?}, versions that count: {counts}");
+        plain.execute("DELETE FROM lockkeeper_head", &[]).await.unwrap();
+        // What both clients remember is outdated now.
+        for store in [&bench.store, &other] {
+            assert_eq!(store.inspect(Name::new("m").unwrap()).await.unwrap(), None);
+        }
+    }
+}
+
+/// A grant whose commit takes long is not seen by a plain read: a release that believes it would leave the lock held.
+#[tokio::test]
+async fn a_release_waits_for_a_grant_that_is_about_to_commit() {
+    let Some(bench) = Bench::open("a commit that takes long").await else { return };
+    let plain = bench.plain().await;
+    assert!(is_granted(bench.store.acquire(bench.ask("m", 1)).await.unwrap()));
+    let body: String = plain.query_one("SELECT body FROM lockkeeper_head", &[]).await.unwrap().get(0);
+    assert!(bench.store.release(release("m", 1)).await.unwrap().held);
+    // The same grant again, not yet committed.
+    plain.batch_execute("BEGIN").await.unwrap();
+    plain.execute("UPDATE lockkeeper_head SET version = 42, body = $1", &[&body]).await.unwrap();
+    // The control: a plain read says that nothing is held.
+    assert_eq!(bench.store.inspect(Name::new("m").unwrap()).await.unwrap(), None);
+    let store = std::sync::Arc::clone(&bench.store);
+    let mut releasing = tokio::spawn(async move { store.release(release("m", 1)).await });
+    let early = tokio::time::timeout(Duration::from_millis(500), &mut releasing).await;
+    assert!(early.is_err(), "answered before the commit: {early:?}");
+    plain.batch_execute("COMMIT").await.unwrap();
+    assert!(releasing.await.unwrap().unwrap().held, "what was committed is released");
+    assert_eq!(bench.store.inspect(Name::new("m").unwrap()).await.unwrap(), None);
+}
+
+/// One row that somebody's transaction has locked is no reason why other holds are not renewed.
+#[tokio::test]
+async fn a_locked_row_holds_up_no_other_renewal() {
+    let Some(bench) = Bench::open("a locked row").await else { return };
+    let name = |number: u64| format!("m{number}");
+    for number in 0..50 {
+        assert!(is_granted(bench.store.acquire(bench.ask(&name(number), number)).await.unwrap()));
+    }
+    let renewals: Vec<Renew> = (0..50)
+        .map(|number| {
+            let asked = bench.ask(&name(number), number);
+            Renew { name: asked.name, claim: asked.claim, owner: owner(number), lease: Some(Duration::from_secs(90)) }
+        })
+        .collect();
+    let plain = bench.plain().await;
+    plain.batch_execute("BEGIN; SELECT * FROM lockkeeper_head WHERE name = 'm7' FOR UPDATE").await.unwrap();
+    // The control: without SKIP LOCKED one locked row fails all.
+    let control = bench.plain().await;
+    let all = "SET lock_timeout = '100ms'; UPDATE lockkeeper_head SET touched = touched";
+    assert!(control.batch_execute(all).await.is_err(), "one locked row fails a plain update of all");
+    let began = bench.runtime.now();
+    let answers = bench.store.renew(renewals.clone()).await.unwrap();
+    let took = since(&bench.runtime, began);
+    for (number, answer) in answers.iter().enumerate() {
+        match answer {
+            Ok(renewed) => assert!(number != 7 && renewed.is_kept(), "{number}: {renewed:?}"),
+            Err(error) => assert!(number == 7 && error.kind() == ErrorKind::Unavailable, "{number}: {error}"),
+        }
+    }
+    assert!(took < Duration::from_secs(10), "renewing beside a locked row took {took:?}");
+    plain.batch_execute("ROLLBACK").await.unwrap();
+    let answers = bench.store.renew(renewals).await.unwrap();
+    assert!(answers.into_iter().all(|answer| answer.is_ok_and(Renewed::is_kept)));
+}
+
+/// Two that renew the same names in opposite order do not wait for each other.
+#[tokio::test]
+async fn renewals_in_opposite_order_do_not_deadlock() {
+    let Some(bench) = Bench::open("renewals in opposite order").await else { return };
+    let mut renewals = Vec::new();
+    for number in 0..200 {
+        let asked = bench.ask(&format!("m{number:03}"), number);
+        renewals.push(Renew {
+            name: asked.name.clone(),
+            claim: asked.claim,
+            owner: asked.owner,
+            lease: Some(Duration::from_secs(90)),
+        });
+        assert!(is_granted(bench.store.acquire(asked).await.unwrap()));
+    }
+    let other = bench.another().await;
+    let backwards: Vec<Renew> = renewals.iter().rev().cloned().collect();
+    for _ in 0..5 {
+        let (one, two) = tokio::join!(bench.store.renew(renewals.clone()), other.renew(backwards.clone()));
+        let renewed = one.unwrap().into_iter().chain(two.unwrap());
+        // A row that the other one has just locked may be left for the next time.
+        for answer in renewed {
+            assert!(
+                answer.as_ref().map_or_else(|error| error.kind() == ErrorKind::Unavailable, |kept| kept.is_kept()),
+                "{answer:?}"
+            );
+        }
+    }
+}
+
+/// Many clients that want the same row at once: guesses fail, and everybody gets an answer.
+#[tokio::test]
+async fn a_contended_row_serves_everybody() {
+    let Some(bench) = Bench::open("a contended row").await else { return };
+    let mut clients = Vec::new();
+    for client in 0..8_u64 {
+        let (store, runtime) = (bench.another().await, bench.runtime.clone());
+        clients.push(tokio::spawn(async move {
+            for turn in 0..10 {
+                let number = client * 100 + turn;
+                loop {
+                    match store.acquire(crate::bench::ask(&runtime, "m", number)).await.expect("an answer") {
+                        Attempt::Granted(_) => break,
+                        _ => tokio::time::sleep(Duration::from_millis(1)).await,
+                    }
+                }
+                assert!(store.release(release("m", number)).await.expect("an answer").held);
+            }
+        }));
+    }
+    for client in clients {
+        client.await.unwrap();
+    }
+}
+
+/// Tokens grow although the row was removed and the clock was set back: what was removed is remembered.
+#[tokio::test]
+async fn tokens_grow_over_a_row_that_was_removed() {
+    let Some(bench) = Bench::open("tokens of removed rows").await else { return };
+    let plain = bench.plain().await;
+    let Attempt::Granted(first) = bench.store.acquire(bench.ask("m", 1)).await.unwrap() else { panic!("not granted") };
+    bench.store.release(release("m", 1)).await.unwrap();
+    // As the sweep does, of a server whose clock was an hour ahead then.
+    let ahead = first.token.unwrap().cast_signed() + 3_600_000_000;
+    plain.execute("DELETE FROM lockkeeper_head", &[]).await.unwrap();
+    plain.execute("UPDATE lockkeeper_store SET floor = $1", &[&ahead]).await.unwrap();
+    for number in 2..4 {
+        let Attempt::Granted(next) = bench.another().await.acquire(bench.ask("m", number)).await.unwrap() else {
+            panic!("not granted")
+        };
+        assert!(next.token.unwrap().cast_signed() > ahead, "{next:?} after {ahead}");
+        bench.another().await.release(release("m", number)).await.unwrap();
+    }
+}
