@@ -182,11 +182,11 @@ impl Retries {
                         state.seen.followed_an_expired_hold |= expired;
                         Answer::Granted(grant.token.unwrap_or(0), floor)
                     }
-                    Attempt::Busy(_) => Answer::Refused,
                     Attempt::Late => {
                         state.seen.refused_late = true;
                         Answer::Refused
                     }
+                    _ => Answer::Refused,
                 }
             }
             Ask::Renew if state.server.renew(renewal(Claim::Mutex, who, Some(LEASE)), now) => Answer::Kept,

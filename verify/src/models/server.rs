@@ -30,16 +30,15 @@ fn name() -> Name {
 
 pub(super) fn acquire(claim: Claim, owner: WireOwner, lease: u8, not_after: Instant, place: Option<u8>) -> Acquire {
     let place = place.map(ticks);
-    let (lease, since) = (ticks(lease), Instant::default());
-    Acquire { name: name(), claim, owner, lease, not_after, since, beside: None, place, any_size: false }
+    Acquire::new(name(), claim, owner, ticks(lease)).with_times(Instant::default(), not_after).with_place(place)
 }
 
 pub(super) fn release(claim: Claim, owner: WireOwner) -> Request {
-    Request::Release(Release { name: name(), claim, owner, then: None, settle: false })
+    Request::Release(Release::new(name(), claim, owner))
 }
 
 pub(super) fn renewal(claim: Claim, owner: WireOwner, lease: Option<u8>) -> Renew {
-    Renew { name: name(), claim, owner, lease: lease.map(ticks) }
+    Renew::new(name(), claim, owner, lease.map(ticks))
 }
 
 /// What a server keeps.

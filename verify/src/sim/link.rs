@@ -80,7 +80,7 @@ fn side(claim: Claim) -> Side {
     match claim {
         Claim::Read => Side::Shared,
         Claim::Permits { take, of } => Side::Permits { take, of },
-        Claim::Mutex | Claim::Fair | Claim::Write => Side::Exclusive,
+        _ => Side::Exclusive,
     }
 }
 
