@@ -55,17 +55,8 @@ impl Bench {
 /// A request that is good for a minute, and holds for as long.
 pub(crate) fn ask(runtime: &Runtime, name: &str, number: u64) -> Acquire {
     let now = runtime.now();
-    Acquire {
-        name: Name::new(name).expect("a good name"),
-        claim: Claim::Mutex,
-        owner: owner(number),
-        lease: Duration::from_secs(60),
-        not_after: now.plus(Duration::from_secs(60)),
-        since: now,
-        beside: None,
-        place: None,
-        any_size: false,
-    }
+    let minute = Duration::from_secs(60);
+    Acquire::new(Name::new(name).expect("a good name"), Claim::Mutex, owner(number), minute).with_times(now, now.plus(minute))
 }
 
 pub(crate) fn owner(number: u64) -> WireOwner {
@@ -74,7 +65,7 @@ pub(crate) fn owner(number: u64) -> WireOwner {
 
 pub(crate) fn release(name: &str, number: u64) -> Release {
     let name = Name::new(name).expect("a good name");
-    Release { name, claim: Claim::Mutex, owner: owner(number), then: None, settle: false }
+    Release::new(name, Claim::Mutex, owner(number))
 }
 
 pub(crate) fn is_granted(attempt: Attempt) -> bool {

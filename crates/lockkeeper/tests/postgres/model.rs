@@ -104,21 +104,16 @@ impl Pair<'_> {
     }
 
     fn acquire(&self, ask: &Ask) -> Acquire {
-        Acquire {
-            name: self.name.clone(),
-            claim: ask.claim,
-            owner: ask.who,
-            lease: ask.lease,
-            not_after: self.limit(ask.limit),
-            since: earlier(self.began.plus(self.passed), Duration::from_secs(ask.age)),
-            beside: ask.beside,
-            place: ask.place,
-            any_size: ask.any_size,
-        }
+        let since = earlier(self.began.plus(self.passed), Duration::from_secs(ask.age));
+        Acquire::new(self.name.clone(), ask.claim, ask.who, ask.lease)
+            .with_times(since, self.limit(ask.limit))
+            .with_beside(ask.beside)
+            .with_place(ask.place)
+            .with_any_size(ask.any_size)
     }
 
     fn acquire_there(&self, asked: &Acquire) -> Acquire {
-        Acquire { not_after: self.there(asked.not_after), since: self.there(asked.since), ..asked.clone() }
+        asked.clone().with_times(self.there(asked.since), self.there(asked.not_after))
     }
 
     async fn send(&mut self, act: &Act) -> Verdict {
@@ -135,7 +130,7 @@ impl Pair<'_> {
             }
             Act::Release { who, claim, then } => {
                 let then = then.as_ref().map(|ask| (ask, self.acquire(ask)));
-                let mut request = Release { name, claim: *claim, owner: *who, then: None, settle: false };
+                let mut request = Release::new(name, *claim, *who);
                 request.then = then.as_ref().map(|(_, asked)| Box::new(self.acquire_there(asked)));
                 let there = store.release(request.clone()).await;
                 request.then = then.as_ref().map(|(_, asked)| Box::new(asked.clone()));
@@ -148,12 +143,12 @@ impl Pair<'_> {
                 }
             }
             Act::Renew { who, claim, lease } => {
-                let request = Renew { name, claim: *claim, owner: *who, lease: *lease };
+                let request = Renew::new(name, *claim, *who, *lease);
                 let there = store.renew(vec![request.clone()]).await.and_then(|mut answers| answers.remove(0));
                 same("renewed", &kinded(there), &Ok(self.record.renew(&request, now)))
             }
             Act::Count { op, remember, limit } => {
-                let count = Count { name, id: count_id(self.turn), not_after: self.limit(*limit), remember: *remember, op: *op };
+                let count = Count::new(name, count_id(self.turn), *op, *remember).with_not_after(self.limit(*limit));
                 self.counts.push(count.clone());
                 self.count(&count, now).await
             }
@@ -172,7 +167,7 @@ impl Pair<'_> {
     }
 
     async fn count(&mut self, count: &Count, now: Now) -> Verdict {
-        let there = self.bench.store.count(Count { not_after: self.there(count.not_after), ..count.clone() }).await;
+        let there = self.bench.store.count(count.clone().with_not_after(self.there(count.not_after))).await;
         same("counted", &kinded(there), &kinded(self.record.count(count, now).map(|step| step.answer)))
     }
 

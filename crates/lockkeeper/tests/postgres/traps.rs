@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use lockkeeper::ErrorKind;
-use lockkeeper::backend::{Acquire, Attempt, Renew, Renewed};
+use lockkeeper::backend::{Attempt, Renew, Renewed};
 use lockkeeper::name::Name;
 
-use crate::bench::{Bench, is_granted, owner, release, since};
+use crate::bench::{Bench, is_granted, release, since};
 
 const NAME: &[u8] = b"m";
 
@@ -24,7 +24,8 @@ async fn a_request_that_waited_for_a_row_lock_is_not_carried_out_late() {
             "UPDATE lockkeeper_head SET touched = touched WHERE name = $1 AND clock_timestamp() <= now() + interval '300ms'";
         control.execute(update, &[&NAME]).await.expect("the control waits without a limit")
     });
-    let asked = Acquire { not_after: bench.runtime.now().plus(Duration::from_millis(300)), ..bench.ask("m", 2) };
+    let now = bench.runtime.now();
+    let asked = bench.ask("m", 2).with_times(now, now.plus(Duration::from_millis(300)));
     let late = tokio::spawn({
         let store = std::sync::Arc::clone(&bench.store);
         // Each time it waits for the row, it is told that the lock is busy, and asks again.
@@ -105,7 +106,7 @@ async fn a_locked_row_holds_up_no_other_renewal() {
     let renewals: Vec<Renew> = (0..50)
         .map(|number| {
             let asked = bench.ask(&name(number), number);
-            Renew { name: asked.name, claim: asked.claim, owner: owner(number), lease: Some(Duration::from_secs(90)) }
+            Renew::new(asked.name, asked.claim, asked.owner, Some(Duration::from_secs(90)))
         })
         .collect();
     let plain = bench.plain().await;
@@ -136,12 +137,7 @@ async fn renewals_in_opposite_order_do_not_deadlock() {
     let mut renewals = Vec::new();
     for number in 0..200 {
         let asked = bench.ask(&format!("m{number:03}"), number);
-        renewals.push(Renew {
-            name: asked.name.clone(),
-            claim: asked.claim,
-            owner: asked.owner,
-            lease: Some(Duration::from_secs(90)),
-        });
+        renewals.push(Renew::new(asked.name.clone(), asked.claim, asked.owner, Some(Duration::from_secs(90))));
         assert!(is_granted(bench.store.acquire(asked).await.unwrap()));
     }
     let other = bench.another().await;

@@ -146,7 +146,7 @@ async fn a_vote_without_a_token_is_not_given() {
     store.admit(max_lease).await.unwrap();
     let vote = |number| {
         let acquire = ask(&runtime, Claim::Mutex, WireOwner { client: runtime.client_id(), number });
-        store.vote(VoteRequest { acquire, floor: 0, max_lease })
+        store.vote(VoteRequest::new(acquire, 0, max_lease))
     };
     eyes.lpush::<_, _, ()>("lockkeeper:token", "x").unwrap();
     vote(1).await.unwrap_err();

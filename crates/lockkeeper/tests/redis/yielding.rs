@@ -38,17 +38,10 @@ impl Sides {
     fn request(&self, claim: Claim, owner: WireOwner, age: Duration) -> Acquire {
         let now = self.runtime.now();
         let since = lockkeeper::runtime::Instant::from_nanos(now.as_nanos() - age.as_nanos() as u64);
-        Acquire {
-            name: Name::new("rw").unwrap(),
-            claim,
-            owner,
-            lease: Duration::from_secs(60),
-            not_after: now.plus(Duration::from_secs(60)),
-            since,
-            beside: None,
-            place: Some(Duration::from_secs(20)),
-            any_size: false,
-        }
+        let minute = Duration::from_secs(60);
+        Acquire::new(Name::new("rw").unwrap(), claim, owner, minute)
+            .with_times(since, now.plus(minute))
+            .with_place(Duration::from_secs(20))
     }
 
     /// A writer that has waited for so long waits.
@@ -78,7 +71,7 @@ impl Sides {
 
     async fn leaves(&self, claim: Claim, owner: WireOwner) {
         let name = Name::new("rw").unwrap();
-        self.store.release(Release { name, claim, owner, then: None, settle: false }).await.unwrap();
+        self.store.release(Release::new(name, claim, owner)).await.unwrap();
     }
 }
 
