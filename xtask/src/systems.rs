@@ -21,7 +21,7 @@ pub(crate) fn check() -> Result<Outcome, String> {
             Ok(()) => {
                 Run::cargo(&["check", "-p", "lockkeeper", "--no-default-features", "--features", FEATURES, "--target", target])
                     .stream()
-                    .map_err(|message| format!("the library does not compile for {system}: {message}"))?
+                    .map_err(|message| format!("the library does not compile for {system}: {message}"))?;
             }
             Err(why) => {
                 println!("    not checked for {system}: {why}");
