@@ -13,6 +13,8 @@ pub struct Limits {
     pub free_while_waited_for: u64,
     /// How long a waiter that died may stand before others in a fair queue.
     pub dead_waiter: u64,
+    /// P4: a shorter lease is not asked about, so that its loss is told at its deadline: explicit leases, where there are no kept ones.
+    pub asked_from: u64,
     /// After a pause: how soon a loss is told.
     pub told_after_pause: u64,
     /// How far a token may be ahead of the store's wall clock, in microseconds.
@@ -31,6 +33,7 @@ impl Default for Limits {
             longest_delay: 0,
             free_while_waited_for: SECOND,
             dead_waiter: 5 * SECOND,
+            asked_from: 0,
             told_after_pause: SECOND,
             token_ahead: 1_000_000,
             clock_error: 0,
@@ -48,6 +51,6 @@ impl Limits {
 
     /// P4: how long after the store ended a hold its client is told, if it reaches the store.
     pub(super) const fn told_within(&self, lease: u64) -> u64 {
-        lease / 3 + self.round_trip + self.slack
+        if lease < self.asked_from { lease } else { lease / 3 + self.round_trip + self.slack }
     }
 }

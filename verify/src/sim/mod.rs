@@ -69,6 +69,7 @@ pub fn simulate(seed: u64, flaw: Flaw) -> History {
         longest_delay: millis(2 * LONGEST_DELAY),
         // A second without notifications, and the back-off after a release.
         free_while_waited_for: millis(1_100),
+        asked_from: millis(3_000),
         ..Limits::default()
     };
     let mut referee = Referee::new(limits);
