@@ -221,8 +221,9 @@ fn on_sqlite_a_killed_runner_frees_the_lock_when_its_command_is_gone_too() {
         runner.kill().expect("it runs");
         runner.wait().expect("it is killed");
         let escaped = Pid::from_raw(line.split_whitespace().nth(1).expect("two pids").parse().expect("a pid")).expect("a pid");
-        let check = format!("grep -q 'State:.[RSD]' /proc/{escaped}/status 2>/dev/null && echo two");
+        // It may be a zombie, or be gone: that depends on who reaps orphans here.
+        let check = format!("if grep -q 'State:.[RSD]' /proc/{escaped}/status 2>/dev/null; then echo two; else echo one; fi");
         let ended = end(&mut run(["-S", url, "-w", "20", "job", "sh", "-c", &check]));
-        assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""), "{ended:?}");
+        assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "one\n"), "{ended:?}");
     });
 }
