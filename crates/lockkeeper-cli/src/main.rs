@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     let code = match child::shim(std::env::args_os()) {
         Some(code) => code,
         None if std::env::args_os().nth(1).is_some_and(|word| word == command::names::WORD) => {
-            command::names::run(&std::env::args_os().nth(2).unwrap_or_default().to_string_lossy())
+            command::names::run(std::io::stdin())
         }
         None => match args::parse(std::env::args_os()) {
             Ok(verb) => command::run(verb),

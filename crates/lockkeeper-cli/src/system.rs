@@ -48,6 +48,9 @@ fn check(directory: &Path, owner: u32) -> Result<(), Failure> {
     }
     match fs::symlink_metadata(directory.join(FILE)) {
         Ok(file) if !file.is_file() => refused(format!("{shown}/{FILE} is not a regular file; move it away")),
+        Ok(file) if file.mode() & 0o002 != 0 => refused(format!(
+            "{shown}/{FILE} can be written by everybody, who can forge every lock then; as root: chmod o-w {shown}/{FILE}"
+        )),
         Ok(file) if file.uid() != owner && file.gid() != found.gid() => {
             refused(format!("{shown}/{FILE} belongs to user {} and not to the group of the directory; move it away", file.uid()))
         }
@@ -82,6 +85,10 @@ mod tests {
         assert!(says(&above.join("none"), own).contains("install -d -o root -g GROUP -m 2770"));
         symlink(&directory, above.join("link")).unwrap();
         assert!(says(&above.join("link"), own).contains("is not a directory"));
+        fs::write(directory.join(FILE), "").unwrap();
+        fs::set_permissions(directory.join(FILE), fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(says(&directory, own).contains("chmod o-w"));
+        fs::remove_file(directory.join(FILE)).unwrap();
         symlink("/etc/passwd", directory.join(FILE)).unwrap();
         assert!(says(&directory, own).contains("is not a regular file"));
         fs::remove_dir_all(&above).unwrap();

@@ -49,7 +49,7 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 /// Control characters, which can move the cursor or worse, and invisible marks, which can show text in another order than it has.
-fn is_unsafe(character: char) -> bool {
+pub(crate) fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }

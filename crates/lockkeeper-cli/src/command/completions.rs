@@ -46,18 +46,18 @@ const BASH: &str = r#"_lockkeeper_names() {
     local before="${typed%"$2"}"
     while IFS= read -r name; do
         [[ $name == "$before"* ]] && names+=("$(printf '%q' "${name#"$before"}")")
-    done < <("$1" __names "$line" 2>/dev/null)
+    done < <(printf %s "$line" | "$1" __names 2>/dev/null)
     [[ ${#names[@]} -gt 0 ]] && COMPREPLY=("${names[@]}")
     return 0
 }
 complete -F _lockkeeper_names -o bashdefault -o default lockkeeper"#;
 
-const FISH: &str = r#"complete -c lockkeeper -n "__fish_seen_subcommand_from run hold show release" -a "(lockkeeper __names (commandline -cp))""#;
+const FISH: &str = r#"complete -c lockkeeper -n "__fish_seen_subcommand_from run hold show release" -a "(commandline -cp | lockkeeper __names)""#;
 
 const ZSH: &str = r#"(( $+functions[_lockkeeper_names] )) ||
 _lockkeeper_names() {
     local -a names
-    names=("${(@f)$(lockkeeper __names "$LBUFFER" 2>/dev/null)}")
+    names=("${(@f)$(print -rn -- "$LBUFFER" | lockkeeper __names 2>/dev/null)}")
     if [[ -n "$names" ]]; then compadd -a names; else _default; fi
 }
 "#;

@@ -1,6 +1,7 @@
-//! `lockkeeper __names LINE`: the names that can stand at the end of a command line, for the completions of a shell. Every failure is silence: it would disturb the
-//! prompt.
+//! `lockkeeper __names`: the names that can stand at the end of a command line, for the completions of a shell. Every failure is silence: it
+//! would disturb the prompt. The line comes by stdin: others can see the arguments of a process, and there may be a password in it.
 
+use std::io::Read;
 use std::time::Duration;
 
 use clap::Command;
@@ -10,6 +11,7 @@ use tokio::time::timeout;
 use super::{block_on, print};
 use crate::args::command;
 use crate::store::StoreOption;
+use crate::terminal;
 
 /// The word that calls it. It is no verb: nobody types it.
 pub(crate) const WORD: &str = "__names";
@@ -23,9 +25,14 @@ const MOST: usize = 1000;
 /// The verbs whose first word is a name.
 const VERBS: [&str; 6] = ["run", "hold", "show", "release", "semaphore", "latch"];
 
+/// A longer line has no name at its end that is worth the work.
+const LONGEST: u64 = 65_536;
+
 /// Prints the names that the line can go on with.
-pub(crate) fn run(line: &str) -> u8 {
-    if let Some(asked) = Asked::of(&words(line)) {
+pub(crate) fn run(line: impl Read) -> u8 {
+    let mut text = Vec::new();
+    let whole = line.take(LONGEST).read_to_end(&mut text).is_ok();
+    if let Some(asked) = whole.then(|| Asked::of(&words(&String::from_utf8_lossy(&text)))).flatten() {
         let _ = block_on(async move {
             let found = timeout(LIMIT, asked.names()).await.ok().flatten().unwrap_or_default();
             print(found)
@@ -69,7 +76,11 @@ impl Asked {
     }
 
     async fn names(&self) -> Option<Vec<String>> {
-        let client = StoreOption::named(self.store.clone()).connect(Client::builder()).await.ok()?;
+        let store = StoreOption::named(self.store.clone());
+        if would_create(&store.find().ok()?.url) {
+            return None;
+        }
+        let client = store.connect(Client::builder()).await.ok()?;
         let mut pattern = String::new();
         for letter in self.beginning.chars() {
             if matches!(letter, '*' | '?' | '\\') {
@@ -79,8 +90,21 @@ impl Asked {
         }
         pattern.push('*');
         let found = client.list(&pattern).limit(MOST).await.ok()?;
-        Some(found.into_iter().map(|found| found.name.to_string()).filter(|name| !name.contains(char::is_control)).collect())
+        Some(found.into_iter().map(|found| found.name.to_string()).filter(|name| is_offered(name)).collect())
     }
+}
+
+/// Whether connecting may make something that is not there yet. Nothing is made before the line is entered.
+fn would_create(url: &str) -> bool {
+    match lockkeeper::store::sqlite::Config::parse(url) {
+        Ok(config) => !config.path().exists(),
+        Err(_) => url.starts_with("postgres:") || url.starts_with("postgresql:"),
+    }
+}
+
+/// A name that would be an option of the command, or would show as something else than it is, is not offered.
+fn is_offered(name: &str) -> bool {
+    !name.starts_with('-') && !name.contains(terminal::is_unsafe)
 }
 
 /// The option that a word is, if it takes a value, and the value if it is in the same word.
@@ -125,6 +149,18 @@ fn words(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_option_and_no_invisible_mark_is_offered() {
+        assert!(is_offered("orders:42") && is_offered("o d"));
+        assert!(!is_offered("--yes") && !is_offered("-Sredis://evil") && !is_offered("a\u{202e}b") && !is_offered("a\u{1b}[2J"));
+    }
+
+    #[test]
+    fn nothing_is_made_by_a_completion() {
+        assert!(would_create("sqlite:/nonexistent/locks.db") && would_create("postgres://h/d"));
+        assert!(!would_create("sqlite:/proc/self/stat") && !would_create("redis://h"));
+    }
 
     #[test]
     fn a_name_is_asked_for_where_one_can_stand() {

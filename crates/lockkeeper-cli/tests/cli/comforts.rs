@@ -161,7 +161,7 @@ fn a_unit_of_systemd_has_its_store_in_its_state_directory() {
     let directory = Directory::new("a_unit_of_systemd_has_its_store_in_its_state_directory");
     let mut command = run(["-v", "job", "true"]);
     command.env_remove("LOCKKEEPER_STORE").env_remove("XDG_STATE_HOME").env("STATE_DIRECTORY", &directory.0);
-    command.env("LOCKKEEPER_CONFIG", "").env("XDG_CONFIG_HOME", &directory.0).env("HOME", "/nonexistent");
+    command.env("LOCKKEEPER_CONFIG", "").env("XDG_CONFIG_HOME", &directory.0).env_remove("HOME");
     let ended = end(&mut command);
     let file = directory.0.join("lockkeeper/locks.db");
     assert!(ended.code == Some(0) && ended.stderr.contains(&format!("from sqlite:{} ", file.display())), "{ended:?}");

@@ -112,6 +112,9 @@ enum Listening {
     Yes,
 }
 
+/// A release of this process may be heard of by its notification this long before its answer.
+const OWN_ANSWER: Duration = Duration::from_millis(10);
+
 /// A waiter behind a holder of its own process waits for this long before it subscribes: most hand-overs come sooner.
 const UNSUBSCRIBED: Duration = Duration::from_millis(50);
 
@@ -192,8 +195,10 @@ impl Acquisition {
             Event::Started { may_ask } if may_ask || self.patience == Patience::Try => self.ask(at.now),
             Event::Started { .. } | Event::Woken => self.look(at.now),
             Event::Notified => {
-                // Also behind a holder of this process: it may have lost the name, by force or by the end of its lease.
-                self.ask_after = Some(at.now);
+                // Also behind a holder of this process: it may have lost the name, by force or by the end of its lease. More often it is its own
+                // release, whose answer is about to come and tells who goes first: that is waited for.
+                let soon = at.now.plus(OWN_ANSWER);
+                self.ask_after = Some(self.ask_after.map_or(soon, |after| after.min(soon)));
                 self.look(at.now)
             }
             Event::Stands(stand) => self.stands(stand, at),

@@ -1,7 +1,7 @@
 //! How a client closes: what is under way is waited for, and what sleeping calls may have left in the store is undone.
 //!
 //! An acquisition is under way until it sleeps. Before it sleeps it leaves a mark of what it may have left: a place in a queue, a request without
-//! an answer. So closing depends on no caller whose future is not polled.
+//! an answer. So closing depends on no caller that sleeps and is not polled; a request that is out it waits for until its time is over.
 
 use std::collections::HashMap;
 use std::sync::Mutex;

@@ -32,9 +32,6 @@ const SETTLE_MARGIN: Duration = Duration::from_millis(50);
 /// An undo may overtake the request that it undoes, so it is repeated after so long, then after twice as long, and so on.
 const REPEAT: Duration = Duration::from_millis(1);
 
-/// So many of them are also sent on the callers' connection. There a release arrives right behind the request, however late that is.
-const BEHIND: u32 = 3;
-
 impl Undo {
     pub(super) fn of(hold: &Hold) -> Self {
         let settled_after = hold.grounds.unsettled_until;
@@ -66,6 +63,8 @@ impl Core {
     }
 
     pub(super) fn release_later(&self, hold: &Hold) {
+        // `close` must not miss it between its end and the undo.
+        let _under_way = self.under_way();
         hold.end();
         self.undo(Undo::of(hold));
     }
@@ -158,8 +157,7 @@ impl Core {
         // What lives in a session ends with that, whatever its lease.
         let lasts = self.capabilities.liveness.session().map_or(undo.lease, |session| session.max(undo.lease));
         let mut trouble = Trouble::new(lasts + undo.settled_after.since(began));
-        let (mut repeat, mut repeated) = (REPEAT, 0);
-        let mut behind = None;
+        let mut repeat = REPEAT;
         undo.release.settle |= !self.capabilities.refuses_late && undo.unanswered > 0;
         loop {
             let answer = self.send_release(Way::Keeper, via, undo.release.clone(), undo.lease, undo.queue.as_ref()).await;
@@ -172,15 +170,8 @@ impl Core {
                 Ok(Released { held: true, .. }) if undo.unanswered == 1 => break,
                 Ok(_) => {
                     undo.queue = None;
-                    if behind.is_none() && repeated < BEHIND {
-                        let release = undo.release.clone();
-                        behind = Some(Box::pin(self.send_release(Way::Callers, &*self.backend, release, undo.lease, None)));
-                    }
-                    let again = now.plus(repeat).min(undo.settled_after.plus(SETTLE_MARGIN));
-                    if self.released_by(&mut behind, again).await && undo.unanswered == 1 {
-                        break;
-                    }
-                    (repeat, repeated) = (repeat * 2, repeated + 1);
+                    self.runtime.sleep_until(now.plus(repeat).min(undo.settled_after.plus(SETTLE_MARGIN))).await;
+                    repeat *= 2;
                 }
                 Err(error) => match trouble.again(error, now) {
                     Ok(pause) => self.runtime.sleep_until(now.plus(pause)).await,
@@ -196,25 +187,6 @@ impl Core {
         if self.stopping.load(Ordering::SeqCst) {
             self.keeper_wake.notify_one();
         }
-    }
-}
-
-impl Core {
-    /// Waits until then. Whether the release that is under way ended a hold before; answered, it is taken out.
-    async fn released_by<F: Future<Output = Result<Released>> + Unpin>(&self, release: &mut Option<F>, end: Instant) -> bool {
-        let mut late = Box::pin(self.runtime.sleep_until(end));
-        if let Some(under_way) = release {
-            let answer = tokio::select! {
-                answer = under_way => answer,
-                () = &mut late => return false,
-            };
-            *release = None;
-            if matches!(answer, Ok(Released { held: true, .. })) {
-                return true;
-            }
-        }
-        late.await;
-        false
     }
 }
 

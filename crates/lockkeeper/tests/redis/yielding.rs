@@ -15,7 +15,7 @@ const JAVA: &str = "8d5b1c6e-0a3f-4f0e-9d1b-6b1b2f3c4d5e:33";
 const JAVA_HOLD: &str = "{rw}:8d5b1c6e-0a3f-4f0e-9d1b-6b1b2f3c4d5e:33:rwlock_timeout:1";
 
 /// For how long readers ask, again and again: longer than a period of yielding and coming in.
-const WHILE: Duration = Duration::from_millis(2_500);
+const WHILE: Duration = Duration::from_millis(3_500);
 
 struct Sides {
     runtime: Runtime,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::turn::Offer;
-use super::{Asker, LocalQueue, MARGIN, RUNS_WITHIN};
+use super::{Asker, LocalQueue, MARGIN, RUNS_WITHIN, State};
 use crate::backend::{Attempt, Claim};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
@@ -64,25 +64,29 @@ impl LocalQueue {
             orphans.push(Orphan { owner, claim });
             state.wake_first(now);
         }
-        let mut passed_over = false;
-        while let Some(first) = state.first() {
-            let mut slot = lock(&first.slot);
+        let (mut passed_over, mut revoked) = (false, false);
+        let State { waiters, held_by, asker, .. } = &mut *state;
+        // One pass: those that were passed over before stay in the queue.
+        for waiter in waiters.iter() {
+            let mut slot = lock(&waiter.slot);
+            if slot.passed_over {
+                continue;
+            }
             match slot.offer {
                 // The release that carries it is not polled. It may not have been sent: then the old holder is released too. The waiter asks by
                 // itself, under a new owner id.
                 Offer::Sent { wish, from, not_after } if now >= not_after.plus(MARGIN) => {
                     slot.offer = Offer::Revoked;
-                    drop(slot);
-                    state.held_by = None;
+                    *held_by = None;
                     orphans.extend([wish.owner, from].map(|owner| Orphan { owner, claim: Claim::Mutex }));
-                    state.wake_first(now);
+                    revoked = true;
                     break;
                 }
                 Offer::Answered { wish, .. } if now >= slot.due.plus(PICKED_UP_WITHIN) => {
                     slot.offer = Offer::Revoked;
                     slot.passed_over = true;
-                    if state.held_by == Some(wish.owner) {
-                        state.held_by = None;
+                    if *held_by == Some(wish.owner) {
+                        *held_by = None;
                     }
                     orphans.push(Orphan { owner: wish.owner, claim: Claim::Mutex });
                 }
@@ -92,10 +96,13 @@ impl LocalQueue {
                     slot.due = now.plus(RUNS_WITHIN);
                     break;
                 }
-                _ if state.asker.is_none() && now >= slot.due => slot.passed_over = true,
+                _ if asker.is_none() && now >= slot.due => slot.passed_over = true,
                 _ => break,
             }
             passed_over = true;
+        }
+        if revoked {
+            state.wake_first(now);
         }
         if passed_over {
             // Those behind it may belong to the same executor. All are woken now, and those that have not run by the next check are passed over together.

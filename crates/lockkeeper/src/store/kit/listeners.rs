@@ -71,7 +71,7 @@ impl<K: Eq + Hash + Clone> Listeners<K> {
     }
 
     /// Registers a notifier for everything under the key, of a waiter that is not named.
-    #[cfg(any(feature = "redis", feature = "conformance"))]
+    #[cfg(any(feature = "redis-single", feature = "conformance"))]
     pub(crate) fn listen(self: &Arc<Self>, key: K, notifier: Notifier) -> Registration<K> {
         self.insert(key, None, |id, listening| drop(listening.all.insert(id, (None, notifier))))
     }
@@ -85,7 +85,7 @@ impl<K: Eq + Hash + Clone> Listeners<K> {
     }
 
     /// The keys under which anything is subscribed to.
-    #[cfg(feature = "redis")]
+    #[cfg(feature = "redis-single")]
     pub(crate) fn keys(&self) -> Vec<K> {
         self.table().keys.keys().cloned().collect()
     }

@@ -5,7 +5,7 @@
 //! wake-ups; [`engine::RecordEngine`] carries out every request that concerns records.
 
 pub(crate) mod cards;
-#[cfg(feature = "redis")]
+#[cfg(feature = "redis-single")]
 pub(crate) mod clock;
 pub(crate) mod engine;
 pub(crate) mod listeners;

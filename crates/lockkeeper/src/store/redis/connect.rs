@@ -199,7 +199,11 @@ impl Node {
         for address in dial::places(&self.config).await? {
             match self.connect_to(&address, greeted).await {
                 Ok(live) => return Ok(live),
-                Err(error) => last = Some(error),
+                Err(error) => {
+                    // Others may be tried again beside this one.
+                    greeted.store(false, Ordering::Relaxed);
+                    last = Some(error);
+                }
             }
         }
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::Unavailable, format!("{} names no server", self.config))))
@@ -283,13 +287,15 @@ impl Node {
     }
 }
 
-/// The first of these that succeeds; the last error if none does.
+/// The first of these that succeeds, or that fails for a reason other than an outage; the last error if none does.
 async fn first_made<F: Future<Output = Result<Live>> + Unpin>(attempts: &mut Vec<F>) -> Result<Live> {
     poll_fn(|cx| {
         let mut at = 0;
         while at < attempts.len() {
             match Pin::new(&mut attempts[at]).poll(cx) {
-                Poll::Ready(Err(_)) if attempts.len() > 1 => drop(attempts.swap_remove(at)),
+                Poll::Ready(Err(error)) if attempts.len() > 1 && error.kind() == ErrorKind::Unavailable => {
+                    drop(attempts.swap_remove(at));
+                }
                 Poll::Ready(made) => return Poll::Ready(made),
                 Poll::Pending => at += 1,
             }

@@ -44,14 +44,15 @@ impl Config {
             return Ok(Self::file(path));
         }
         let absolute = |path: &PathBuf| path.is_absolute();
-        // systemd sets the second one for a unit with `StateDirectory=`; it may be a list.
+        // systemd sets this for a unit with `StateDirectory=`; it may be a list. Only where there is no home directory: units and other programs of
+        // one user share one store.
         let of_unit = || {
             let list = variable("STATE_DIRECTORY")?;
             list.to_str()?.split(':').next().map(PathBuf::from).filter(absolute)
         };
-        let state = variable("XDG_STATE_HOME").filter(absolute).or_else(of_unit);
-        let Some(state) = state.or_else(|| Some(variable("HOME").filter(absolute)?.join(".local/state"))) else {
-            return config("none of XDG_STATE_HOME, STATE_DIRECTORY and HOME is set; name the file: sqlite:PATH");
+        let of_home = || Some(variable("HOME").filter(absolute)?.join(".local/state"));
+        let Some(state) = variable("XDG_STATE_HOME").filter(absolute).or_else(of_home).or_else(of_unit) else {
+            return config("none of XDG_STATE_HOME, HOME and STATE_DIRECTORY is set; name the file: sqlite:PATH");
         };
         Ok(Self { path: state.join("lockkeeper/locks.db"), own: true })
     }
@@ -93,12 +94,13 @@ mod tests {
     fn without_a_path_it_is_the_users_own() {
         let both = |name: &str| Some(PathBuf::from(if name == "HOME" { "/home/u" } else { "/s" }));
         assert_eq!(Config::parse_with("sqlite:", &both).unwrap().to_string(), "sqlite:/s/lockkeeper/locks.db");
-        let unit = |name: &str| match name {
-            "STATE_DIRECTORY" => Some(PathBuf::from("/var/lib/jobs:/var/lib/more")),
-            name => (name == "HOME").then(|| PathBuf::from("/root")),
-        };
+        let unit = |name: &str| (name == "STATE_DIRECTORY").then(|| PathBuf::from("/var/lib/jobs:/var/lib/more"));
         assert_eq!(Config::parse_with("sqlite:", &unit).unwrap().to_string(), "sqlite:/var/lib/jobs/lockkeeper/locks.db");
-        let home = |name: &str| Some(PathBuf::from(if name == "HOME" { "/home/u" } else { "relative" }));
+        let home = |name: &str| match name {
+            "HOME" => Some(PathBuf::from("/home/u")),
+            "STATE_DIRECTORY" => Some(PathBuf::from("/var/lib/jobs")),
+            _ => Some(PathBuf::from("relative")),
+        };
         let config = Config::parse_with("sqlite:", &home).unwrap();
         assert!(config.is_own() && config.path() == Path::new("/home/u/.local/state/lockkeeper/locks.db"), "{config:?}");
     }

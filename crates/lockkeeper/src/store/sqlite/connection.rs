@@ -308,7 +308,8 @@ impl Transaction<'_> {
 
 fn open(file: &Path, wal_pages: Arc<AtomicUsize>) -> rusqlite::Result<Connection> {
     // Never creates a file: `Files::make` does, so that it is complete when it gets its name.
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // The path has no links: one that is put in its place later is not followed.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(file, flags)?;
     connection.busy_handler(Some(wait_for_writer))?;
     // Short-lived processes do not each write the log back.

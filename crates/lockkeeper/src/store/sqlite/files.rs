@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags, flock};
 
 use super::config::Config;
 use super::layout::{self, APPLICATION, LAYOUT, LAYOUT_BEFORE};
@@ -173,11 +173,28 @@ fn mode_for(file: &Path, directory: &Path) -> Result<u32> {
     }
 }
 
+/// Opens a name for nothing but its own data, without following a link. Fails unless this user has just made a file of this type there: in a
+/// directory that a group shares others can put something else in its place.
+fn own(path: &Path, kind: FileType) -> io::Result<OwnedFd> {
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let data = rustix::fs::fstat(&found)?;
+    if FileType::from_raw_mode(data.st_mode) == kind && data.st_uid == rustix::process::geteuid().as_raw() {
+        return Ok(found);
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, "somebody put something else in its place"))
+}
+
+/// Sets the permissions of what this user has just made.
+pub(super) fn set_mode(path: &Path, kind: FileType, mode: u32) -> io::Result<()> {
+    let found = own(path, kind)?;
+    std::fs::set_permissions(format!("/proc/self/fd/{}", found.as_raw_fd()), Permissions::from_mode(mode))
+}
+
 fn make_directory(live: &Path, mode: u32) -> Result<()> {
     // Readers may enter; a shared directory keeps the group of the one above.
     let mode = mode | (mode & 0o444) >> 2 | if mode & 0o060 == 0 { 0 } else { 0o2000 };
     match DirBuilder::new().mode(mode & 0o777).create(live) {
-        Ok(()) => std::fs::set_permissions(live, Permissions::from_mode(mode)),
+        Ok(()) => set_mode(live, FileType::Directory, mode),
         Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(cause) => Err(cause),
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OpenFlags, params};
 use serde::Deserialize;
 
 use super::connection::OpenTransaction;
@@ -37,7 +37,9 @@ const RECORDS: &str = "
 
 /// Makes the tables in a new file.
 pub(super) fn build(file: &Path) -> rusqlite::Result<()> {
-    let connection = Connection::open(file)?;
+    // The file is there, and empty. A link in its place is not followed.
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    let connection = Connection::open_with_flags(file, flags)?;
     // Synced once, when it is complete.
     connection.pragma_update(None, "synchronous", "off")?;
     // Before the first table: the file can give pages back.

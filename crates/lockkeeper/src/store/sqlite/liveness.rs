@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::Path;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +15,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 
 use super::error;
-use super::files::Files;
+use super::files::{self, Files};
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
@@ -179,20 +180,31 @@ fn begin(files: &Files, id: PeerId) -> io::Result<OwnedFd> {
     let path = files.live().join(format!("{id}.new"));
     rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(files.mode()), 0)?;
     // For both ends, so that opening waits for no reader, and none is needed.
-    let pipe = rustix::fs::open(&path, OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty())?;
-    rustix::fs::fchmod(&pipe, Mode::from_raw_mode(files.mode()))?;
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let pipe = rustix::fs::open(&path, flags, Mode::empty())?;
+    files::set_mode(&path, FileType::Fifo, files.mode())?;
     std::fs::rename(&path, files.live().join(id.to_string()))?;
     Ok(pipe)
 }
 
 fn state_of(files: &Files, name: &str) -> PeerState {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    match rustix::fs::open(files.live().join(name), flags, Mode::empty()) {
+    match open_pipe(&files.live().join(name)) {
         Ok(pipe) if is_open(&pipe) => PeerState::Alive(Some(Arc::new(pipe))),
         Ok(_) => PeerState::Dead,
         Err(rustix::io::Errno::NOENT) => PeerState::Dead,
         Err(_) => PeerState::Alive(None),
     }
+}
+
+/// Opens the pipe of another client. In a directory that a group shares anything can have its name: nothing but a pipe is opened, and
+/// anything else counts as gone.
+fn open_pipe(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let found = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::Fifo {
+        return Err(rustix::io::Errno::NOENT);
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    rustix::fs::open(format!("/proc/self/fd/{}", found.as_raw_fd()), flags, Mode::empty())
 }
 
 /// Whether the other end is open. A pipe without a name was given up by its client, even if a program that inherited it runs.

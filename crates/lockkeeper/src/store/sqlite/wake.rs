@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::FileType;
 
-use super::files::Files;
+use super::files::{self, Files};
 use super::liveness::{Instance, Liveness};
 use super::message::{self, Senders};
 use super::watch::Watched;
@@ -137,7 +138,7 @@ impl Inner {
     fn bind(&self) -> io::Result<UnixDatagram> {
         let path = self.files.socket(&self.liveness.instance().to_string());
         let socket = UnixDatagram::bind(&path)?;
-        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(self.files.mode()))?;
+        files::set_mode(&path, FileType::Socket, self.files.mode())?;
         socket.set_nonblocking(true)?;
         Ok(socket)
     }

@@ -4,8 +4,9 @@
 -- an owner that writes may read while it writes; a reader yields to writers that waited before it came, and to no others; a hash that
 -- is no read-write lock is not touched; the hash outlives every hold in it.
 --
--- Redisson's readers do not yield. While they keep a writer out that has waited for a second, ours yield in the first quarter of each
--- second only: enough for the writer to come in through a gap that Redisson leaves, and not for nothing the rest of the time.
+-- Redisson's readers do not yield. While they keep a writer out that has waited for a second, ours yield from then for a quarter of a
+-- second only, from two seconds on for half a second, from four on for a second, and so on: enough for the writer to come in through a
+-- gap that Redisson leaves, however long our reads last, and not for nothing the rest of the time.
 --
 -- ARGV: owner, lease in ms, latest time in µs, smallest token, the key that counts tokens, since when it waits in µs, field of
 -- the writer that lets it in
@@ -45,8 +46,11 @@ if mine < 0 then
       end
     end
     if blocked > 0 and mode and is_read_by_others() then
-      local waited, quarter = math.floor((micros - oldest) / 1000), 250
-      local pause = waited < 1000 and 1000 + quarter - waited or quarter - waited % 1000
+      local waited, period = math.floor((micros - oldest) / 1000), 1000
+      while 2 * period <= waited do
+        period = 2 * period
+      end
+      local pause = math.floor(1.25 * period) - waited
       blocked = pause > 0 and math.min(blocked, pause) or 0
     end
     if blocked > 0 then
