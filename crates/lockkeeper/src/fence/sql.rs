@@ -56,6 +56,13 @@ impl SqlFence {
     }
 
     /// The statement with its values written into it, for scripts.
+    ///
+    /// ```no_run
+    /// # async fn f(client: lockkeeper::Client) -> lockkeeper::Result<()> {
+    /// let guard = client.mutex("account:7").lock().await?;
+    /// let script = format!("BEGIN; {}; UPDATE account SET balance = 0 WHERE id = 7; COMMIT", client.sql_fence(&guard)?.literal());
+    /// # guard.release().await }
+    /// ```
     #[must_use]
     pub fn literal(&self) -> &str {
         &self.literal
