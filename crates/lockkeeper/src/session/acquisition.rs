@@ -55,10 +55,8 @@ pub(crate) enum Event {
     Answered { answer: Result<Attempt>, sent: Instant },
     /// The answer to `Subscribe`: whether the store notifies.
     Subscribed(bool),
-    /// A sleep ended: told by somebody in this process, or by the timer.
+    /// A sleep ended: notified by the store, told by somebody in this process, or by the timer.
     Woken,
-    /// A sleep ended because the store notified.
-    Notified,
     /// The local queue gave this owner id up while its request was out.
     Revoked,
 }
@@ -112,12 +110,6 @@ enum Listening {
     Yes,
 }
 
-/// A release of this process may be heard of by its notification this long before its answer.
-const OWN_ANSWER: Duration = Duration::from_millis(10);
-
-/// A waiter behind a holder of its own process waits for this long before it subscribes: most hand-overs come sooner.
-const UNSUBSCRIBED: Duration = Duration::from_millis(50);
-
 /// The state of one acquisition.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
@@ -136,8 +128,6 @@ pub(crate) struct Acquisition {
     unanswered: u32,
     /// When to ask the store although an owner of this process seems to hold it.
     ask_after: Option<Instant>,
-    /// When to subscribe although an owner of this process seems to hold it.
-    subscribe_after: Option<Instant>,
     /// The store has a mark of this owner in its queue.
     placed: bool,
     done: bool,
@@ -156,7 +146,6 @@ impl Acquisition {
             unknown_until: Instant::default(),
             unanswered: 0,
             ask_after: None,
-            subscribe_after: None,
             placed: false,
             done: false,
         }
@@ -194,13 +183,6 @@ impl Acquisition {
             // A try always asks the store.
             Event::Started { may_ask } if may_ask || self.patience == Patience::Try => self.ask(at.now),
             Event::Started { .. } | Event::Woken => self.look(at.now),
-            Event::Notified => {
-                // Also behind a holder of this process: it may have lost the name, by force or by the end of its lease. More often it is its own
-                // release, whose answer is about to come and tells who goes first: that is waited for.
-                let soon = at.now.plus(OWN_ANSWER);
-                self.ask_after = Some(self.ask_after.map_or(soon, |after| after.min(soon)));
-                self.look(at.now)
-            }
             Event::Stands(stand) => self.stands(stand, at),
             Event::Answered { answer, sent } => self.answered(answer, sent, at),
             Event::Subscribed(yes) => self.subscribed(yes, at.now),
@@ -257,7 +239,10 @@ impl Acquisition {
             // A place in the store's queue has its turn there: a waiter that is before it in the local queue may be behind it at the store.
             Stand::Wait | Stand::Behind | Stand::BackOff { .. } if self.placed => self.ask(at.now),
             Stand::Wait => self.sleep(Instant::NEVER, false, at.now),
-            Stand::Behind => self.behind(at),
+            Stand::Behind => {
+                let ask_after = *self.ask_after.get_or_insert_with(|| at.now.plus(at.poll));
+                if at.now < ask_after { self.sleep(ask_after, true, at.now) } else { self.ask(at.now) }
+            }
             Stand::Ask => self.ask(at.now),
             // The others will most likely have it when the back-off ends: time to subscribe.
             Stand::BackOff { until } if self.listening == Listening::No && at.now < self.deadline => {
@@ -273,25 +258,6 @@ impl Acquisition {
             }
             Stand::Revoked => self.revoked(),
         }
-    }
-
-    /// First, behind a holder of this process, which will most likely hand over. Others may end its hold: a waiter that waits for longer than a
-    /// moment subscribes, and asks when the store notifies.
-    fn behind(&mut self, at: Moment) -> Command {
-        let ask_after = *self.ask_after.get_or_insert_with(|| at.now.plus(at.poll));
-        if at.now >= ask_after {
-            return self.ask(at.now);
-        }
-        if self.listening != Listening::No {
-            return self.sleep(ask_after, true, at.now);
-        }
-        let subscribe_at = *self.subscribe_after.get_or_insert_with(|| at.now.plus(UNSUBSCRIBED));
-        if at.now < subscribe_at || at.now >= self.deadline {
-            return self.sleep(subscribe_at.min(ask_after), false, at.now);
-        }
-        self.listening = Listening::Wanted { sleep_until: ask_after };
-        // Not for long: a hand-over that comes meanwhile has to be picked up.
-        Command::Subscribe { limit: (2 * UNSUBSCRIBED).min(self.deadline.since(at.now)) }
     }
 
     fn unknown(&mut self, not_after: Instant) {

@@ -143,10 +143,10 @@ impl<'a> Driver<'a> {
                 Command::Sleep { until, listen } => {
                     self.pauses()?;
                     let subscription = self.subscription.as_deref().filter(|_| listen);
-                    let notified = sleep(session.core(), until, subscription, self.turn.as_ref()).await;
+                    sleep(session.core(), until, subscription, self.turn.as_ref()).await;
                     session.core().check_process()?;
                     self.resumes()?;
-                    self.step(if notified { Step::Notified } else { Step::Woken })
+                    self.step(Step::Woken)
                 }
                 Command::Grant { grant, sent, handed_over } => {
                     return self.granted(grant, sent, handed_over, session.core().runtime.now()).map(Some);

@@ -4,9 +4,9 @@ use crate::backend::Subscription;
 use crate::runtime::Instant;
 use crate::session::{Core, Turn};
 
-/// Sleeps until the first of these; tells whether the store notified.
-pub(super) async fn sleep(core: &Core, until: Instant, subscription: Option<&Subscription>, turn: Option<&Turn>) -> bool {
-    let Some(closing) = core.until_closed() else { return false };
+/// Sleeps until the first of these.
+pub(super) async fn sleep(core: &Core, until: Instant, subscription: Option<&Subscription>, turn: Option<&Turn>) {
+    let Some(closing) = core.until_closed() else { return };
     let notified = async {
         match subscription {
             Some(subscription) => subscription.notified().await,
@@ -29,9 +29,9 @@ pub(super) async fn sleep(core: &Core, until: Instant, subscription: Option<&Sub
     };
     tokio::select! {
         biased;
-        () = notified => true,
-        () = told => false,
-        () = late => false,
-        () = closing => false,
+        () = notified => {}
+        () = told => {}
+        () = late => {}
+        () = closing => {}
     }
 }
