@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::World;
 use super::any::{How, take};
 use crate::backend::{Acquire, Attempt, Claim, ClientCard, Kind, Listing, Snapshot};
+use crate::owner::WireOwner;
 use crate::sync::{CountDownLatch, CountingSemaphore, Mutex, Semaphore};
 
 /// A hold is seen with its owner, what it is, what is left of its lease, and its token.
@@ -66,7 +67,8 @@ pub async fn shows_numbers(world: &World) {
 
 /// Who waits for its turn is seen, with its client's card, and nobody who has stopped waiting.
 pub async fn shows_who_waits(world: &World) {
-    let waiter = world.stranger();
+    // A client of its own: cards are by client, and other cases run beside this one.
+    let waiter = WireOwner { client: world.runtime().client_id(), ..world.stranger() };
     let card = ClientCard::new(waiter.client, "rose-garden".to_owned(), 4711, "gardener".to_owned());
     world.backend().announce(card.clone(), world.units(60)).await.unwrap();
     let holder = world.occupy("m", Claim::Fair).await;
