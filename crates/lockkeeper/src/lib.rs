@@ -85,7 +85,7 @@
 //! assert!(mutex.is_locked().await?);
 //! assert_eq!(mutex.holders().await?.len(), 1);
 //! let seen = client.inspect("orders:42").await?.expect("somebody holds it");
-//! assert_eq!(seen.holders[0].token, guard.token());
+//! assert_eq!(seen.holders[0].token, guard.token().map(u64::from));
 //! println!("{} at {}: connected: {}", client.id(), client.url(), client.is_connected());
 //! # Ok(()) }
 //! ```
