@@ -89,6 +89,11 @@ impl Inner {
         self.live().clone().filter(|live| live.is_usable())
     }
 
+    /// Ends a connection that was given up. The server undoes the transaction that may be open on it, and unlocks its row.
+    fn drop_unusable(&self) {
+        self.live().take_if(|live| !live.is_usable());
+    }
+
     async fn connected(&self) -> Result<Arc<Live>> {
         let mut refused = self.connecting.lock().await;
         if let Some(live) = self.usable() {
@@ -198,8 +203,13 @@ impl Link for PgLink {
         compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>) + Send + 'static,
     ) -> BoxFuture<'_, std::result::Result<(T, Option<Outcome>), Failed>> {
         Box::pin(async move {
-            let worker = &self.0.shared.worker;
-            worker.run(async move { locked(&live, &name, compute).await }).await.map_err(Failed::Error)?
+            let (worker, us) = (&self.0.shared.worker, Arc::clone(&self.0));
+            let task = async move {
+                let done = locked(&live, &name, compute).await;
+                us.drop_unusable();
+                done
+            };
+            worker.run(task).await.map_err(Failed::Error)?
         })
     }
 }
@@ -211,6 +221,7 @@ async fn locked<T>(
     compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>),
 ) -> std::result::Result<(T, Option<Outcome>), Failed> {
     let _alone = live.gate.write().await;
+    live.check()?;
     let Some(done) = runtime::within(TRANSACTION, Box::pin(in_transaction(live, name, compute))).await else {
         live.discard();
         let message = format!("postgres did not carry out a transaction within {TRANSACTION:?}");

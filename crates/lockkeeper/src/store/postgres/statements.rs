@@ -87,8 +87,19 @@ impl Live {
     /// One statement, beside others.
     pub(super) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failed> {
         let _shared = self.gate.read().await;
+        self.check()?;
         self.prepare(sql, parameters).await;
         self.query_alone(sql, parameters).await
+    }
+
+    /// To be asked after the gate: whoever had the connection before may have given it up, with a transaction open on it. A statement that
+    /// is sent then would be answered, and undone with that transaction.
+    pub(super) fn check(&self) -> Result<(), Failed> {
+        if self.is_usable() {
+            return Ok(());
+        }
+        let message = "the connection to postgres was given up before this request was sent; nothing was done";
+        Err(Failed::Error(Error::new(ErrorKind::Unavailable, message)))
     }
 
     /// One statement: of a transaction that has the connection alone, or beside others.
