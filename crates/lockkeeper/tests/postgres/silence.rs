@@ -6,10 +6,11 @@ use std::time::Duration;
 use lockkeeper::ErrorKind;
 use lockkeeper::backend::Backend;
 use lockkeeper::name::Name;
+use lockkeeper::store::postgres::{Config, PostgresStore};
 use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::proxy::{Fault, Proxy};
 
-use crate::bench::{Bench, connect, is_granted, release};
+use crate::bench::{Bench, connect, is_granted, release, since};
 
 /// A store of the bench's tables behind a proxy.
 async fn behind(bench: &Bench) -> (Proxy, String, Arc<dyn Backend>) {
@@ -35,11 +36,13 @@ async fn a_request_behind_a_transaction_that_was_given_up_is_not_granted_in_it()
     });
     async_until_within(Duration::from_secs(20), "the transaction began", || async { proxy.met() }).await;
     plain.batch_execute("ROLLBACK").await.unwrap();
+    // Late enough that the statement would still be in time.
+    tokio::time::sleep(Duration::from_millis(4_600)).await;
     let asking = tokio::spawn({
         let (store, asked) = (Arc::clone(&store), bench.ask("other", 2));
         async move { store.acquire(asked).await }
     });
-    tokio::time::sleep(Duration::from_millis(5_400)).await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
     proxy.let_go();
     let error = releasing.await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
@@ -54,4 +57,41 @@ async fn a_request_behind_a_transaction_that_was_given_up_is_not_granted_in_it()
     // The next request has a connection of its own, and no row stays locked.
     assert!(is_granted(store.acquire(bench.ask("third", 3)).await.unwrap()));
     assert!(bench.store.release(release("m", 1)).await.is_ok());
+}
+
+/// A server that accepts connections and says nothing, as behind a proxy whose server is gone.
+#[tokio::test]
+async fn connecting_to_a_server_that_says_nothing_ends() {
+    let Some(bench) = Bench::open("a silent server").await else { return };
+    let (proxy, url, _store) = behind(&bench).await;
+    proxy.fall_silent(true);
+    let began = bench.runtime.now();
+    let config = Config::parse(&format!("{url}&connect_timeout=1")).unwrap();
+    let error = tokio::time::timeout(Duration::from_secs(20), PostgresStore::connect(config, &bench.runtime));
+    let error = error.await.expect("connecting ends").expect_err("nobody answers");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
+    assert!(since(&bench.runtime, began) < Duration::from_secs(10));
+}
+
+/// Releases share statements. Those that hang must not keep later ones from being sent.
+#[tokio::test]
+async fn releases_that_hang_do_not_hold_up_later_ones() {
+    let Some(bench) = Bench::open("releases that hang").await else { return };
+    let (proxy, _, store) = behind(&bench).await;
+    let names: Vec<String> = (0..6).map(|number| format!("m{number}")).collect();
+    for (number, name) in (0..).zip(&names) {
+        assert!(is_granted(store.acquire(bench.ask(name, number)).await.unwrap()));
+    }
+    proxy.kill_present_connections_silently();
+    let mut releases = tokio::task::JoinSet::new();
+    for (number, name) in (0..).zip(&names) {
+        let (store, asked) = (Arc::clone(&store), release(name, number));
+        releases.spawn(async move { store.release(asked).await });
+    }
+    let answers = tokio::time::timeout(Duration::from_secs(30), releases.join_all()).await.expect("each is answered");
+    assert!(answers.iter().any(Result::is_err), "{answers:?}");
+    for (number, name) in (0..).zip(&names) {
+        store.release(release(name, number)).await.expect("a new connection");
+        assert_eq!(bench.store.inspect(Name::new(name.as_str()).unwrap()).await.unwrap(), None);
+    }
 }

@@ -79,6 +79,11 @@ pub(super) fn of_connecting(error: PgError, to: &Config) -> Error {
     Error::new(kind, message).with_source(error)
 }
 
+/// The error of a server that accepted a connection and then said nothing.
+pub(super) fn of_silence(to: &Config) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{to} did not answer within {:?}", to.opening()))
+}
+
 /// An error with its causes.
 fn error_words(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();

@@ -1,6 +1,7 @@
 //! A way to the database: a connection that is made when needed, and made again when it broke.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -105,7 +106,11 @@ impl Inner {
         {
             return Err(error.clone());
         }
-        match open(&self.shared).await {
+        let opened = match runtime::within(self.shared.config.opening(), Box::pin(open(&self.shared))).await {
+            Some(opened) => opened,
+            None => Err(error::of_silence(&self.shared.config)),
+        };
+        match opened {
             Ok(live) => {
                 let live = Arc::new(live);
                 *refused = None;
@@ -220,18 +225,36 @@ async fn locked<T>(
     name: &Name,
     compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>),
 ) -> std::result::Result<(T, Option<Outcome>), Failed> {
-    let _alone = live.gate.write().await;
-    live.check()?;
-    let Some(done) = runtime::within(TRANSACTION, Box::pin(in_transaction(live, name, compute))).await else {
-        live.discard();
-        let message = format!("postgres did not carry out a transaction within {TRANSACTION:?}");
-        return Err(Failed::Error(Error::new(ErrorKind::Indeterminate, message)));
+    let begun = AtomicBool::new(false);
+    let alone = async {
+        let _alone = live.gate.write().await;
+        live.check()?;
+        begun.store(true, Ordering::Relaxed);
+        let mut unfinished = Unfinished(Some(live));
+        let done = in_transaction(live, name, compute).await;
+        if done.is_ok() || live.client.batch_execute("ROLLBACK").await.is_ok() {
+            unfinished.0 = None;
+        }
+        done
     };
-    if done.is_err() && live.client.batch_execute("ROLLBACK").await.is_err() {
-        // The server undoes it when the connection ends.
-        live.discard();
+    if let Some(done) = runtime::within(TRANSACTION, Box::pin(alone)).await {
+        return done;
     }
-    done
+    live.discard();
+    let kind = if begun.load(Ordering::Relaxed) { ErrorKind::Indeterminate } else { ErrorKind::Unavailable };
+    Err(Failed::Error(Error::new(kind, format!("postgres did not carry out a transaction within {TRANSACTION:?}"))))
+}
+
+/// A transaction that may be open. If nobody ends it, the connection is given up, before anybody passes the gate; the server undoes the
+/// transaction when the connection ends.
+struct Unfinished<'a>(Option<&'a Live>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(live) = self.0 {
+            live.discard();
+        }
+    }
 }
 
 async fn in_transaction<T>(

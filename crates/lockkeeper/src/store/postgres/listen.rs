@@ -184,7 +184,11 @@ impl Wakeups {
 async fn listen(store: Weak<Wakeups>, config: super::Config, channel: String, texts: Arc<Texts>) {
     let mut pause = PAUSES.0;
     loop {
-        let error = match connect(&config, &channel).await {
+        let connected = match runtime::within(config.opening(), Box::pin(connect(&config, &channel))).await {
+            Some(connected) => connected,
+            None => Err(super::error::of_silence(&config)),
+        };
+        let error = match connected {
             Ok((client, mut notifications)) => {
                 let Some(there) = store.upgrade() else { return };
                 pause = PAUSES.0;

@@ -86,10 +86,14 @@ impl Live {
 
     /// One statement, beside others.
     pub(super) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failed> {
+        // From here on, because a connection that hangs holds up whoever waits at the gate too.
+        let mut in_flight = self.in_flight();
         let _shared = self.gate.read().await;
         self.check()?;
         self.prepare(sql, parameters).await;
-        self.query_alone(sql, parameters).await
+        let answer = self.query_alone(sql, parameters).await;
+        in_flight.answered = true;
+        answer
     }
 
     /// To be asked after the gate: whoever had the connection before may have given it up, with a transaction open on it. A statement that
@@ -102,6 +106,10 @@ impl Live {
         Err(Failed::Error(Error::new(ErrorKind::Unavailable, message)))
     }
 
+    fn in_flight(&self) -> InFlight<'_> {
+        InFlight { live: self, sent: self.runtime.now(), answered: false }
+    }
+
     /// One statement: of a transaction that has the connection alone, or beside others.
     async fn query_within(&self, alone: bool, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failed> {
         if alone { self.query_alone(sql, parameters).await } else { self.query(sql, parameters).await }
@@ -112,7 +120,7 @@ impl Live {
         if self.client.is_closed() {
             return Err(Failed::Error(Error::new(ErrorKind::Unavailable, "the connection to postgres is closed")));
         }
-        let mut in_flight = InFlight { live: self, sent: self.runtime.now(), answered: false };
+        let mut in_flight = self.in_flight();
         let known = self.prepared().as_ref().and_then(|known| known.get(sql).cloned());
         let answer = match known {
             Some(statement) => {
@@ -266,6 +274,10 @@ impl Live {
 impl Statements for Live {
     fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    fn discard(&self) {
+        Self::discard(self);
     }
 
     fn insert<'a>(&'a self, put: &'a Put, bounds: Bounds) -> BoxFuture<'a, Result<Answer<Outcome>, Failed>> {

@@ -107,6 +107,9 @@ pub(crate) trait Link: Clone + fmt::Debug + Send + Sync + 'static {
 pub(crate) trait Statements: fmt::Debug + Send + Sync + 'static {
     fn clock(&self) -> &Clock;
 
+    /// The connection is not used for further requests.
+    fn discard(&self);
+
     /// Creates the row of a name that has none.
     fn insert<'a>(&'a self, put: &'a Put, bounds: Bounds) -> BoxFuture<'a, Result<Answer<Outcome>, Failed>>;
 
