@@ -142,11 +142,14 @@ async fn open(shared: &Shared) -> Result<Live> {
     });
     let facts = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8, pg_is_in_recovery(),
         current_setting('transaction_read_only') = 'on', current_setting('server_version_num')::int4";
-    // Short statements are neither worth compiling nor planning anew. Behind a pooler it may not hold, and then costs time only.
-    client
-        .batch_execute("SET jit = off; SET plan_cache_mode = force_generic_plan")
-        .await
-        .map_err(|cause| error::of_request(cause).into_error())?;
+    let session = shared.config.push;
+    if session {
+        // Short statements are neither worth compiling nor planning anew. Not behind a pooler: a setting would stay for its other clients.
+        client
+            .batch_execute("SET jit = off; SET plan_cache_mode = force_generic_plan")
+            .await
+            .map_err(|cause| error::of_request(cause).into_error())?;
+    }
     let sent = shared.runtime.now();
     let rows = client.query_typed(facts, &[]).await.map_err(|cause| error::of_request(cause).into_error())?;
     let heard = shared.runtime.now();
@@ -180,7 +183,8 @@ async fn open(shared: &Shared) -> Result<Live> {
             clock.observe(field(row, 0)?, sent, heard);
         }
     }
-    Ok(Live::new(client, Arc::clone(&shared.texts), Arc::clone(&shared.channel), shared.runtime.clone(), clock))
+    let live = Live::new(client, Arc::clone(&shared.texts), Arc::clone(&shared.channel), shared.runtime.clone(), clock);
+    Ok(if session { live } else { live.unprepared() })
 }
 
 fn field<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a tokio_postgres::Row, column: usize) -> Result<T> {

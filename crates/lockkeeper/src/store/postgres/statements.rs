@@ -54,6 +54,11 @@ impl Live {
         Self { client, gate: RwLock::new(()), texts, channel, runtime, clock, heard, dead, prepared }
     }
 
+    /// Has no statement planned by name: behind a pooler, processes would take each other's statements for their own.
+    pub(super) fn unprepared(self) -> Self {
+        Self { prepared: Mutex::new(None), ..self }
+    }
+
     pub(super) fn is_usable(&self) -> bool {
         !self.dead.load(Ordering::Relaxed) && !self.client.is_closed()
     }
