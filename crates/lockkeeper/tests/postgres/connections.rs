@@ -139,3 +139,18 @@ async fn without_push_nothing_is_kept_in_the_session() {
         assert_eq!(kept, [push == "on"; 2], "push={push}");
     }
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_is_as_good_as_a_port() {
+    if let Some(why) = Postgres::missing() {
+        return lockkeeper::conformance::skip("a Unix socket", &why);
+    }
+    let server = Postgres::start(&["unix_socket_directories=/tmp"]);
+    for mode in ["", "&sslmode=disable"] {
+        let url = format!("postgres://postgres@/postgres?host=/tmp&port={}&schema=socket{mode}", server.port);
+        client(&url).await.mutex("m").lock().await.unwrap().release().await.unwrap();
+    }
+    let url = format!("postgres://postgres@/postgres?host=/tmp&port={}&sslmode=require", server.port);
+    assert!(Client::connect(&url).await.is_err(), "TLS needs the name of a server");
+}
