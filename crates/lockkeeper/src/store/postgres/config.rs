@@ -62,7 +62,14 @@ impl Config {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
             match (key, value) {
                 ("schema", "") => return Err(refused("schema= needs a name".to_owned())),
-                ("schema", name) => schema = Some(decoded(name)?),
+                ("schema", name) => {
+                    let name = decoded(name)?;
+                    // Statements have their tables in braces until the names are known.
+                    if name.contains(['{', '}']) {
+                        return Err(refused("schema= cannot have braces in it".to_owned()));
+                    }
+                    schema = Some(name);
+                }
                 ("push", "on") => push = true,
                 ("push", "off") => push = false,
                 ("push", _) => return Err(refused("push= is on or off".to_owned())),
@@ -224,6 +231,8 @@ mod tests {
             ("postgres://u:secret@h/db?sslmode=verify-full", "sslrootcert"),
             ("postgres://u:secret@h/db?push=maybe", "push= is on or off"),
             ("postgres://u:secret@h/db?schema=", "needs a name"),
+            ("postgres://u:secret@h/db?schema=a%7Bstore%7D", "cannot have braces"),
+            ("postgres://u:secret@h/db?schema=a%00", "not well encoded"),
             ("postgres://u:secret@h:port/db", "not a postgres URL"),
         ] {
             let error = Config::parse(url).unwrap_err();
