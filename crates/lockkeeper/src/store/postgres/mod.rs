@@ -3,6 +3,7 @@
 //! Tables: `lockkeeper_head` (one row per name), `lockkeeper_part` (one row per waiter, reader, permit or remembered request),
 //! `lockkeeper_client` (who a client is) and `lockkeeper_store` (one row: layout, id, last token of removed rows).
 
+mod columns;
 mod config;
 mod error;
 mod fence;

@@ -10,13 +10,14 @@ use tokio::sync::RwLock;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
+use super::columns::PartArrays;
 use super::error;
 use super::schema::{PutKind, Texts};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Instant, Runtime};
 use crate::store::sql::clock::Clock;
-use crate::store::sql::rows::{NameRows, PartKey};
+use crate::store::sql::rows::NameRows;
 use crate::store::sql::text;
 use crate::store::sql::{Answer, Bounds, Failed, Outcome, Put, Statements};
 
@@ -254,9 +255,9 @@ impl Live {
         ];
         let kind = PutKind { each: false, grants: put.grants, parts: !parts.is_empty() };
         if kind.parts {
-            parts.put.add_keys(&mut parameters);
+            parts.add_put_keys(&mut parameters);
             parts.add_put_values(&mut parameters);
-            parts.deleted.add_keys(&mut parameters);
+            parts.add_deleted_keys(&mut parameters);
         }
         let rows = self.query_within(alone, self.texts.put_one(kind), &parameters).await?;
         let row = rows.first().ok_or_else(too_few)?;
@@ -322,77 +323,6 @@ impl Drop for InFlight<'_> {
         if !self.answered && heard < self.sent && self.live.runtime.now().since(self.sent) > SILENCE {
             self.live.discard();
         }
-    }
-}
-
-/// The part rows of some puts, as the columns of a statement.
-#[derive(Default)]
-struct PartArrays<'a> {
-    put: Columns<'a>,
-    expires: Vec<i64>,
-    details: Vec<String>,
-    deleted: Columns<'a>,
-}
-
-#[derive(Default)]
-struct Columns<'a> {
-    names: Vec<&'a [u8]>,
-    roles: Vec<i16>,
-    seqs: Vec<i64>,
-    owners: Vec<String>,
-}
-
-impl<'a> Columns<'a> {
-    fn push(&mut self, name: &'a Name, (role, seq, owner): PartKey) {
-        self.names.push(name.as_str().as_bytes());
-        self.roles.push(role.number().into());
-        self.seqs.push(seq.cast_signed());
-        self.owners.push(owner.to_string());
-    }
-
-    fn add<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
-        parameters.push((&self.names, Type::BYTEA_ARRAY));
-        self.add_keys(parameters);
-    }
-
-    fn add_keys<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
-        parameters.push((&self.roles, Type::INT2_ARRAY));
-        parameters.push((&self.seqs, Type::INT8_ARRAY));
-        parameters.push((&self.owners, Type::TEXT_ARRAY));
-    }
-}
-
-impl<'a> PartArrays<'a> {
-    fn of(puts: &'a [Put]) -> Self {
-        let mut arrays = Self::default();
-        for put in puts {
-            for row in &put.parts {
-                arrays.put.push(&put.name, row.part.key());
-                arrays.expires.push(text::nanos(row.part.expires));
-                // A detail is a plain structure, which can always be written.
-                arrays.details.push(text::detail(&row.part).unwrap_or_default());
-            }
-            put.deleted.iter().for_each(|key| arrays.deleted.push(&put.name, *key));
-        }
-        arrays
-    }
-
-    fn is_empty(&self) -> bool {
-        self.put.names.is_empty() && self.deleted.names.is_empty()
-    }
-
-    fn add_put<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
-        self.put.add(parameters);
-        self.add_put_values(parameters);
-    }
-
-    fn add_put_values<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
-        parameters.push((&self.expires, Type::INT8_ARRAY));
-        parameters.push((&self.details, Type::TEXT_ARRAY));
-    }
-
-    fn add_deleted<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
-        self.deleted.add(parameters);
     }
 }
 
