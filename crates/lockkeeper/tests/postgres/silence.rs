@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::ErrorKind;
-use lockkeeper::backend::Backend;
+use lockkeeper::backend::{Backend, Watch};
 use lockkeeper::name::Name;
 use lockkeeper::store::postgres::{Config, PostgresStore};
 use lockkeeper_testkit::poll::async_until_within;
@@ -94,4 +94,52 @@ async fn releases_that_hang_do_not_hold_up_later_ones() {
         store.release(release(name, number)).await.expect("a new connection");
         assert_eq!(bench.store.inspect(Name::new(name.as_str()).unwrap()).await.unwrap(), None);
     }
+}
+
+/// A listening connection only reads: that the other end is gone is noticed by asking.
+#[tokio::test]
+async fn a_listening_connection_that_died_silently_is_made_anew() {
+    let Some(bench) = Bench::open("a dead listening connection").await else { return };
+    let (proxy, _, store) = behind(&bench).await;
+    let watch = |name: &str| {
+        let asked = bench.ask(name, 2);
+        Watch::new(asked.name, asked.claim, asked.owner)
+    };
+    let waits = store.watch(watch("m")).await.expect("it listens");
+    // Whoever begins to listen is told to look once.
+    let _ = tokio::time::timeout(Duration::from_millis(500), waits.notified()).await;
+    let before = proxy.connections();
+    proxy.kill_present_connections_silently();
+    let told = tokio::time::timeout(Duration::from_secs(15), waits.notified()).await;
+    assert!(told.is_ok(), "nobody noticed that the connection is dead");
+    async_until_within(Duration::from_secs(10), "there is another connection", || async { proxy.connections() > before }).await;
+}
+
+/// A row that is locked when somebody begins to wait for it is marked when it is free, and others are marked meanwhile.
+#[tokio::test]
+async fn a_row_that_was_locked_is_marked_later() {
+    let Some(bench) = Bench::open("a mark that comes later").await else { return };
+    for name in ["a", "m"] {
+        assert!(is_granted(bench.store.acquire(bench.ask(name, 1)).await.unwrap()));
+    }
+    let plain = bench.plain().await;
+    plain.batch_execute("BEGIN; SELECT * FROM lockkeeper_head FOR UPDATE").await.unwrap();
+    let watch = |name: &str| {
+        let asked = bench.ask(name, 2);
+        Watch::new(asked.name, asked.claim, asked.owner)
+    };
+    let other = bench.another().await;
+    let (a, m) = tokio::join!(other.watch(watch("a")), other.watch(watch("m")));
+    let _waiting = (a.expect("it listens, and marks later"), m.expect("it listens, and marks later"));
+    // Now only one of the two is locked.
+    plain.batch_execute("ROLLBACK; BEGIN; SELECT * FROM lockkeeper_head WHERE name = 'm' FOR UPDATE").await.unwrap();
+    let eyes = bench.plain().await;
+    let marked = async |name: &[u8]| {
+        let marked = "SELECT watched > 0 FROM lockkeeper_head WHERE name = $1";
+        eyes.query_one(marked, &[&name]).await.unwrap().get::<_, bool>(0)
+    };
+    async_until_within(Duration::from_secs(10), "the free row is marked", || marked(b"a")).await;
+    assert!(!marked(b"m").await);
+    plain.batch_execute("ROLLBACK").await.unwrap();
+    async_until_within(Duration::from_secs(10), "the other row is marked", || marked(b"m")).await;
 }
