@@ -302,6 +302,14 @@ impl Statements for Live {
         Box::pin(async move { self.run_read(false, names).await })
     }
 
+    fn is_fenced<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool, Failed>> {
+        Box::pin(async move {
+            let bytes = name.as_str().as_bytes();
+            let rows = self.query(&self.texts.fenced, &[(&bytes, Type::BYTEA)]).await?;
+            get(rows.first().ok_or_else(too_few)?, 0)
+        })
+    }
+
     fn create<'a>(&'a self, names: &'a [Name], versions: &'a [i64]) -> BoxFuture<'a, Result<(), Failed>> {
         Box::pin(async move {
             let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
