@@ -126,7 +126,7 @@ impl Wakeups {
             let (us, shared) = (Arc::downgrade(self), self.shared());
             let channel = shared.channel.get().cloned().unwrap_or_default();
             let (config, texts) = (shared.config.clone(), Arc::clone(&shared.texts));
-            shared.worker.spawn(keep_marks(us.clone(), self.runtime().clone(), Arc::clone(&self.due)));
+            shared.worker.spawn(keep_marks(Weak::clone(&us), self.runtime().clone(), Arc::clone(&self.due)));
             shared.worker.spawn(async move { listen(us, config, channel, texts).await });
         }
         let ready = Box::pin(async move {
