@@ -62,6 +62,11 @@ impl Outer {
     pub(crate) fn set_environment(&self, command: &mut Command, name: &str, known: Option<u64>) {
         let token = self.token.clone().or_else(|| known.map(|token| token.to_string()));
         set(command, name, &self.owner, token.as_deref());
+        // The statement that was inherited is of the innermost hold.
+        if ![(NAME, name), (OWNER, &self.owner)].iter().all(|(key, value)| std::env::var(key).is_ok_and(|known| known == **value))
+        {
+            set_fence(command, None);
+        }
     }
 }
 

@@ -122,10 +122,11 @@ fn with_reenter_it_runs_under_the_hold_around_it() {
     on_each_store("with_reenter_it_runs_under_the_hold_around_it", |url| {
         let ended = end(&mut nested(url, "--reenter job sh -c 'echo $LOCKKEEPER_NAME; exit 6'"));
         assert_eq!((ended.code, ended.stdout.as_str()), (Some(6), "job\n"), "{ended:?}");
-        // With another lock in between: name, token and owner are those of the lock that is entered again.
+        // With another lock in between: name, token and owner are those of the lock that is entered again, and its fence is not that of
+        // the other.
         let binary = env!("CARGO_BIN_EXE_lockkeeper");
-        let told = "echo $LOCKKEEPER_NAME $LOCKKEEPER_TOKEN $LOCKKEEPER_OWNER";
-        let inner = format!("'{binary}' run -S '{url}' --reenter job sh -c '{told}'");
+        let told = "echo $LOCKKEEPER_NAME $LOCKKEEPER_TOKEN $LOCKKEEPER_OWNER $LOCKKEEPER_FENCE_SQL";
+        let inner = format!("LOCKKEEPER_FENCE_SQL=other '{binary}' run -S '{url}' --reenter job sh -c '{told}'");
         let mut command =
             run(["-S", url, "job", "sh", "-c", &format!("{told}; '{binary}' run -S '{url}' other sh -c \"$0\""), &inner]);
         let ended = end(command.stderr(Stdio::inherit()));

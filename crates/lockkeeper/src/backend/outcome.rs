@@ -70,19 +70,28 @@ pub struct Busy {
     pub ahead: Option<u32>,
     /// Whether the waiter left a mark in the store (a place in the queue) that a [`Release`](super::Release) must remove when it gives up.
     pub placed: bool,
+    /// The store could not look who holds the name, because requests of others were in the way: perhaps nobody does.
+    #[serde(default)]
+    pub unseen: bool,
 }
 
 impl Busy {
     /// Something may change by itself after this time, if that is known; the waiter has left no mark.
     #[must_use]
     pub const fn new(retry_in: Option<Duration>) -> Self {
-        Self { retry_in, ahead: None, placed: false }
+        Self { retry_in, ahead: None, placed: false, unseen: false }
     }
 
     /// So many stand before the owner in the queue.
     #[must_use]
     pub const fn with_ahead(self, ahead: u32) -> Self {
         Self { ahead: Some(ahead), ..self }
+    }
+
+    /// The store could not look who holds the name.
+    #[must_use]
+    pub const fn with_unseen(self) -> Self {
+        Self { unseen: true, ..self }
     }
 
     /// Whether the waiter left a mark in the store.

@@ -61,6 +61,7 @@ impl State {
             retry_in: next_change.map(|end| end.since(now.at)),
             ahead: ahead.and_then(|place| u32::try_from(place).ok()),
             placed: ahead.is_some(),
+            unseen: false,
         })
     }
 

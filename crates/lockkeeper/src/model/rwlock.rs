@@ -54,7 +54,7 @@ impl State {
                 .max(),
         };
         match blocked_until {
-            Some(until) => Attempt::Busy(Busy { retry_in: Some(until.since(now.at)), ahead: None, placed: false }),
+            Some(until) => Attempt::Busy(Busy { retry_in: Some(until.since(now.at)), ahead: None, placed: false, unseen: false }),
             None => {
                 let hold = Hold::granted(request, now);
                 self.readers.insert(owner, hold);
@@ -79,7 +79,12 @@ impl State {
                     let mark = self.pending.entry(owner).or_insert(Pending { since: request.since, expires });
                     mark.expires = mark.expires.max(expires);
                 }
-                Attempt::Busy(Busy { retry_in: Some(until.since(now.at)), ahead: None, placed: request.place.is_some() })
+                Attempt::Busy(Busy {
+                    retry_in: Some(until.since(now.at)),
+                    ahead: None,
+                    placed: request.place.is_some(),
+                    unseen: false,
+                })
             }
             None => {
                 self.pending.remove(&owner);

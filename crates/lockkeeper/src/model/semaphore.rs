@@ -68,7 +68,12 @@ impl State {
         }
         if self.free() < i64::from(take) {
             let next_change = self.held.values().map(|permits| permits.hold.expires).min();
-            return Ok(Attempt::Busy(Busy { retry_in: next_change.map(|end| end.since(now.at)), ahead: None, placed: false }));
+            return Ok(Attempt::Busy(Busy {
+                retry_in: next_change.map(|end| end.since(now.at)),
+                ahead: None,
+                placed: false,
+                unseen: false,
+            }));
         }
         let hold = Hold { since: now.at, expires: now.at.plus(request.lease), token: None };
         self.held.insert(request.owner, Permits { count: take, hold });

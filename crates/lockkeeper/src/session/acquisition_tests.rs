@@ -20,7 +20,7 @@ fn answer(attempt: Attempt) -> Event {
     Event::Answered { answer: Ok(attempt), sent: NOW }
 }
 
-const BUSY: Attempt = Attempt::Busy(Busy { retry_in: None, ahead: None, placed: false });
+const BUSY: Attempt = Attempt::Busy(Busy { retry_in: None, ahead: None, placed: false, unseen: false });
 const GRANTED: Attempt = Attempt::Granted(Grant::new(Some(1), Duration::from_secs(30)));
 
 #[test]

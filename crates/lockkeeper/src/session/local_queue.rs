@@ -92,7 +92,7 @@ impl LocalQueue {
             return false;
         }
         match answer {
-            Some(Attempt::Busy(_)) => state.sharing.saw_another_holder(),
+            Some(Attempt::Busy(busy)) if !busy.unseen => state.sharing.saw_another_holder(),
             Some(Attempt::Granted(_)) if request.claim.is_exclusive() => state.held_by = Some(owner),
             _ => {}
         }

@@ -120,3 +120,37 @@ async fn a_server_that_only_reads_is_refused_or_passed_by() {
     let client = client(&both).await;
     client.mutex("m").lock().await.unwrap().release().await.unwrap();
 }
+
+/// A pooler in transaction mode gives a connection to another process after each transaction: nothing may be kept in the session.
+#[tokio::test]
+async fn without_push_nothing_is_kept_in_the_session() {
+    if let Some(why) = Postgres::missing() {
+        return lockkeeper::conformance::skip("nothing in the session", &why);
+    }
+    let server = Postgres::start(&["log_statement=all"]);
+    let log = || std::fs::read_to_string(server.directory().join("log")).expect("a log");
+    for push in ["off", "on"] {
+        let client = client(&format!("{}&push={push}", server.fresh_url())).await;
+        for _ in 0..3 {
+            client.mutex("m").lock().await.unwrap().release().await.unwrap();
+        }
+        // With push it is as the words are looked for: a statement by name, and a setting.
+        let kept = ["execute s", "SET jit"].map(|words| log().contains(words));
+        assert_eq!(kept, [push == "on"; 2], "push={push}");
+    }
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_unix_socket_is_as_good_as_a_port() {
+    if let Some(why) = Postgres::missing() {
+        return lockkeeper::conformance::skip("a Unix socket", &why);
+    }
+    let server = Postgres::start(&["unix_socket_directories=/tmp"]);
+    for mode in ["", "&sslmode=disable"] {
+        let url = format!("postgres://postgres@/postgres?host=/tmp&port={}&schema=socket{mode}", server.port);
+        client(&url).await.mutex("m").lock().await.unwrap().release().await.unwrap();
+    }
+    let url = format!("postgres://postgres@/postgres?host=/tmp&port={}&sslmode=require", server.port);
+    assert!(Client::connect(&url).await.is_err(), "TLS needs the name of a server");
+}

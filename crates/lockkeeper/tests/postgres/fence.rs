@@ -207,3 +207,20 @@ async fn with_the_fence_paused_processes_lose_no_update_and_without_it_they_do()
     // The control.
     assert!(lost_updates(&bench, "plain", pauses).await > 0, "without the fence updates are lost");
 }
+
+/// A fence lasts; the lock of a step, or of whoever else locks the row, is over soon.
+#[tokio::test]
+async fn an_acquire_behind_a_fence_comes_back_later_than_one_behind_a_step() {
+    let Some(bench) = Bench::open("what a row lock is for").await else { return };
+    assert!(crate::bench::is_granted(bench.store.acquire(bench.ask("m", 1)).await.unwrap()));
+    bench.store.release(crate::bench::release("m", 1)).await.unwrap();
+    let plain = bench.plain().await;
+    for (strength, shortest, longest) in [("KEY SHARE", 300, 300), ("NO KEY UPDATE", 10, 30)] {
+        plain.batch_execute(&format!("BEGIN; SELECT * FROM lockkeeper_head FOR {strength}")).await.unwrap();
+        let attempt = bench.store.acquire(bench.ask("m", 2)).await.unwrap();
+        plain.batch_execute("ROLLBACK").await.unwrap();
+        let lockkeeper::backend::Attempt::Busy(busy) = attempt else { panic!("{attempt:?} beside {strength}") };
+        let retry = busy.retry_in.expect("a time").as_millis();
+        assert!((shortest..=longest).contains(&retry) && busy.unseen, "{strength}: {busy:?}");
+    }
+}

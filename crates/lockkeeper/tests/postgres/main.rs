@@ -9,6 +9,7 @@ mod fence;
 mod history;
 mod model;
 mod rights;
+mod silence;
 mod traps;
 
 mod contract {

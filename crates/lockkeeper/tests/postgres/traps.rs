@@ -199,3 +199,23 @@ async fn tokens_grow_over_a_row_that_was_removed() {
         bench.another().await.release(release("m", number)).await.unwrap();
     }
 }
+
+/// The same of a name that has no row yet, which cannot be locked: the release waits for the insert.
+#[tokio::test]
+async fn a_release_waits_for_a_row_that_is_about_to_be_created() {
+    let Some(bench) = Bench::open("a row that is about to be created").await else { return };
+    let plain = bench.plain().await;
+    assert!(is_granted(bench.store.acquire(bench.ask("m", 1)).await.unwrap()));
+    let body: String = plain.query_one("SELECT body FROM lockkeeper_head", &[]).await.unwrap().get(0);
+    plain.execute("DELETE FROM lockkeeper_head", &[]).await.unwrap();
+    plain.batch_execute("BEGIN").await.unwrap();
+    let insert = "INSERT INTO lockkeeper_head (name, version, token, body, touched) VALUES ($1, 42, 7, $2, 0)";
+    plain.execute(insert, &[&NAME, &body]).await.unwrap();
+    let store = bench.another().await;
+    let mut releasing = tokio::spawn(async move { store.release(release("m", 1)).await });
+    let early = tokio::time::timeout(Duration::from_millis(1_500), &mut releasing).await;
+    assert!(early.is_err(), "answered before the commit: {early:?}");
+    plain.batch_execute("COMMIT").await.unwrap();
+    assert!(releasing.await.unwrap().unwrap().held, "what was committed is released");
+    assert_eq!(bench.store.inspect(Name::new("m").unwrap()).await.unwrap(), None);
+}

@@ -75,11 +75,13 @@ impl Quorum {
         let took = runtime.now().since(began);
         self.withdraw_all(acquire, &mut heard, took).await;
         match outcome {
-            Outcome::Lost { retry_in, split: false } => Ok(Attempt::Busy(Busy { retry_in, ahead: None, placed: false })),
+            Outcome::Lost { retry_in, split: false } => {
+                Ok(Attempt::Busy(Busy { retry_in, ahead: None, placed: false, unseen: false }))
+            }
             // Nobody has it. A random pause keeps the rivals from asking at the same moment again.
             Outcome::Lost { split: true, .. } => {
                 let retry_in = runtime::jitter(took, took * 16 + Duration::from_millis(5));
-                Ok(Attempt::Busy(Busy { retry_in: Some(retry_in), ahead: None, placed: false }))
+                Ok(Attempt::Busy(Busy { retry_in: Some(retry_in), ahead: None, placed: false, unseen: false }))
             }
             Outcome::Late => Ok(Attempt::Late),
             Outcome::Failed(kind) => Err(self.no_majority(kind, &heard)),

@@ -39,6 +39,9 @@ pub(super) enum Verify {
 /// How long connecting to one host may take.
 const CONNECTING: Duration = Duration::from_secs(3);
 
+/// A connection on which nothing passes for so long is checked, so often, and ends after so many checks that were not answered.
+const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(5), 3);
+
 /// Data that is not acknowledged for so long ends the connection.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(10);
 
@@ -59,7 +62,14 @@ impl Config {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
             match (key, value) {
                 ("schema", "") => return Err(refused("schema= needs a name".to_owned())),
-                ("schema", name) => schema = Some(decoded(name)?),
+                ("schema", name) => {
+                    let name = decoded(name)?;
+                    // Statements have their tables in braces until the names are known.
+                    if name.contains(['{', '}']) {
+                        return Err(refused("schema= cannot have braces in it".to_owned()));
+                    }
+                    schema = Some(name);
+                }
                 ("push", "on") => push = true,
                 ("push", "off") => push = false,
                 ("push", _) => return Err(refused("push= is on or off".to_owned())),
@@ -105,6 +115,16 @@ impl Config {
         if driver.get_tcp_user_timeout().is_none() {
             driver.tcp_user_timeout(UNACKNOWLEDGED);
         }
+        // The driver does not tell its default of two hours from what was given.
+        if !rest.iter().any(|option| option.starts_with("keepalives_idle=")) {
+            driver.keepalives_idle(KEEPALIVE.0);
+        }
+        if driver.get_keepalives_interval().is_none() {
+            driver.keepalives_interval(KEEPALIVE.1);
+        }
+        if driver.get_keepalives_retries().is_none() {
+            driver.keepalives_retries(KEEPALIVE.2);
+        }
         if driver.get_application_name().is_none() {
             driver.application_name("lockkeeper");
         }
@@ -113,6 +133,12 @@ impl Config {
             driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         Ok(Self { driver, schema, push, tls })
+    }
+
+    /// How long it may take until a connection can be used: each host has its time to connect, and one the same for the rest.
+    pub(super) fn opening(&self) -> Duration {
+        let hosts = u32::try_from(self.driver.get_hosts().len()).unwrap_or(1);
+        self.driver.get_connect_timeout().copied().unwrap_or(CONNECTING).saturating_mul(hosts.saturating_add(1))
     }
 
     /// A table of ours, as statements name it.
@@ -205,6 +231,8 @@ mod tests {
             ("postgres://u:secret@h/db?sslmode=verify-full", "sslrootcert"),
             ("postgres://u:secret@h/db?push=maybe", "push= is on or off"),
             ("postgres://u:secret@h/db?schema=", "needs a name"),
+            ("postgres://u:secret@h/db?schema=a%7Bstore%7D", "cannot have braces"),
+            ("postgres://u:secret@h/db?schema=a%00", "not well encoded"),
             ("postgres://u:secret@h:port/db", "not a postgres URL"),
         ] {
             let error = Config::parse(url).unwrap_err();

@@ -14,6 +14,10 @@ pub(super) fn of_request(error: PgError) -> Failed {
         return Failed::Error(Error::new(ErrorKind::Indeterminate, message).with_source(error));
     };
     let (code, message) = (told.code().clone(), told.message().to_owned());
+    if is_unknown(code.code(), told.severity()) {
+        let message = format!("postgres ended the connection: {message}");
+        return Failed::Error(Error::new(ErrorKind::Indeterminate, message).with_source(error));
+    }
     // A single statement that failed was undone as a whole.
     if [SqlState::LOCK_NOT_AVAILABLE, SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(&code) {
         let message = format!("another transaction is in the way: {message}; nothing was done");
@@ -24,20 +28,24 @@ pub(super) fn of_request(error: PgError) -> Failed {
         return Failed::Blocked(Error::new(ErrorKind::Unavailable, "the request came too late; nothing was done"));
     }
     let (kind, message) = match code.code() {
-        // The server may have committed before it ended the connection.
-        "57P01" | "57P02" => (ErrorKind::Indeterminate, format!("postgres ended the connection: {message}")),
         "25006" => (ErrorKind::Unavailable, format!("the server only reads now, a standby perhaps: {message}")),
         "42501" => (ErrorKind::Denied, format!("postgres refuses this user: {message}; grant SELECT, INSERT, UPDATE and DELETE")),
         "42P01" | "3F000" => (ErrorKind::Unavailable, format!("the tables are gone: {message}; connect again to create them")),
         "42703" | "42804" | "42P10" => {
             (ErrorKind::Config, format!("a table of lockkeeper has another shape: {message}; name another schema with ?schema="))
         }
-        code if ["53", "57", "58", "08", "40"].iter().any(|class| code.starts_with(class)) => {
+        code if ["53", "57", "58", "40"].iter().any(|class| code.starts_with(class)) => {
             (ErrorKind::Unavailable, format!("postgres cannot do it now: {message}"))
         }
         _ => (ErrorKind::Protocol, format!("postgres answered with an error: {message}")),
     };
     Failed::Error(Error::new(kind, message).with_source(error))
+}
+
+/// Whether a statement that was answered with this may have been carried out: the server, or a pooler before it, may have ended the connection after
+/// the commit.
+fn is_unknown(code: &str, severity: &str) -> bool {
+    matches!(severity, "FATAL" | "PANIC") || matches!(code, "40003" | "57P01" | "57P02") || code.starts_with("08")
 }
 
 /// Whether the server does not know a statement that was prepared: another server process answered than was asked before.
@@ -79,6 +87,11 @@ pub(super) fn of_connecting(error: PgError, to: &Config) -> Error {
     Error::new(kind, message).with_source(error)
 }
 
+/// The error of a server that accepted a connection and then said nothing.
+pub(super) fn of_silence(to: &Config) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{to} did not answer within {:?}", to.opening()))
+}
+
 /// An error with its causes.
 fn error_words(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
@@ -91,4 +104,27 @@ fn error_words(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ended_connection_leaves_it_open_whether_a_statement_was_carried_out() {
+        for (code, severity, unknown) in [
+            ("57P01", "FATAL", true),
+            ("57P02", "ERROR", true),
+            ("08P01", "ERROR", true),
+            ("08006", "FATAL", true),
+            ("40003", "ERROR", true),
+            ("53200", "PANIC", true),
+            ("40001", "FATAL", true),
+            ("40001", "ERROR", false),
+            ("55P03", "ERROR", false),
+            ("53200", "ERROR", false),
+        ] {
+            assert_eq!(is_unknown(code, severity), unknown, "{code} {severity}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! A way to the database: a connection that is made when needed, and made again when it broke.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -89,6 +90,11 @@ impl Inner {
         self.live().clone().filter(|live| live.is_usable())
     }
 
+    /// Ends a connection that was given up. The server undoes the transaction that may be open on it, and unlocks its row.
+    fn drop_unusable(&self) {
+        self.live().take_if(|live| !live.is_usable());
+    }
+
     async fn connected(&self) -> Result<Arc<Live>> {
         let mut refused = self.connecting.lock().await;
         if let Some(live) = self.usable() {
@@ -100,7 +106,11 @@ impl Inner {
         {
             return Err(error.clone());
         }
-        match open(&self.shared).await {
+        let opened = match runtime::within(self.shared.config.opening(), Box::pin(open(&self.shared))).await {
+            Some(opened) => opened,
+            None => Err(error::of_silence(&self.shared.config)),
+        };
+        match opened {
             Ok(live) => {
                 let live = Arc::new(live);
                 *refused = None;
@@ -132,11 +142,14 @@ async fn open(shared: &Shared) -> Result<Live> {
     });
     let facts = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8, pg_is_in_recovery(),
         current_setting('transaction_read_only') = 'on', current_setting('server_version_num')::int4";
-    // Short statements are neither worth compiling nor planning anew. Behind a pooler it may not hold, and then costs time only.
-    client
-        .batch_execute("SET jit = off; SET plan_cache_mode = force_generic_plan")
-        .await
-        .map_err(|cause| error::of_request(cause).into_error())?;
+    let session = shared.config.push;
+    if session {
+        // Short statements are neither worth compiling nor planning anew. Not behind a pooler: a setting would stay for its other clients.
+        client
+            .batch_execute("SET jit = off; SET plan_cache_mode = force_generic_plan")
+            .await
+            .map_err(|cause| error::of_request(cause).into_error())?;
+    }
     let sent = shared.runtime.now();
     let rows = client.query_typed(facts, &[]).await.map_err(|cause| error::of_request(cause).into_error())?;
     let heard = shared.runtime.now();
@@ -170,7 +183,8 @@ async fn open(shared: &Shared) -> Result<Live> {
             clock.observe(field(row, 0)?, sent, heard);
         }
     }
-    Ok(Live::new(client, Arc::clone(&shared.texts), Arc::clone(&shared.channel), shared.runtime.clone(), clock))
+    let live = Live::new(client, Arc::clone(&shared.texts), Arc::clone(&shared.channel), shared.runtime.clone(), clock);
+    Ok(if session { live } else { live.unprepared() })
 }
 
 fn field<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a tokio_postgres::Row, column: usize) -> Result<T> {
@@ -198,8 +212,13 @@ impl Link for PgLink {
         compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>) + Send + 'static,
     ) -> BoxFuture<'_, std::result::Result<(T, Option<Outcome>), Failed>> {
         Box::pin(async move {
-            let worker = &self.0.shared.worker;
-            worker.run(async move { locked(&live, &name, compute).await }).await.map_err(Failed::Error)?
+            let (worker, us) = (&self.0.shared.worker, Arc::clone(&self.0));
+            let task = async move {
+                let done = locked(&live, &name, compute).await;
+                us.drop_unusable();
+                done
+            };
+            worker.run(task).await.map_err(Failed::Error)?
         })
     }
 }
@@ -210,17 +229,36 @@ async fn locked<T>(
     name: &Name,
     compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>),
 ) -> std::result::Result<(T, Option<Outcome>), Failed> {
-    let _alone = live.gate.write().await;
-    let Some(done) = runtime::within(TRANSACTION, Box::pin(in_transaction(live, name, compute))).await else {
-        live.discard();
-        let message = format!("postgres did not carry out a transaction within {TRANSACTION:?}");
-        return Err(Failed::Error(Error::new(ErrorKind::Indeterminate, message)));
+    let begun = AtomicBool::new(false);
+    let alone = async {
+        let _alone = live.gate.write().await;
+        live.check()?;
+        begun.store(true, Ordering::Relaxed);
+        let mut unfinished = Unfinished(Some(live));
+        let done = in_transaction(live, name, compute).await;
+        if done.is_ok() || live.client.batch_execute("ROLLBACK").await.is_ok() {
+            unfinished.0 = None;
+        }
+        done
     };
-    if done.is_err() && live.client.batch_execute("ROLLBACK").await.is_err() {
-        // The server undoes it when the connection ends.
-        live.discard();
+    if let Some(done) = runtime::within(TRANSACTION, Box::pin(alone)).await {
+        return done;
     }
-    done
+    live.discard();
+    let kind = if begun.load(Ordering::Relaxed) { ErrorKind::Indeterminate } else { ErrorKind::Unavailable };
+    Err(Failed::Error(Error::new(kind, format!("postgres did not carry out a transaction within {TRANSACTION:?}"))))
+}
+
+/// A transaction that may be open. If nobody ends it, the connection is given up, before anybody passes the gate; the server undoes the
+/// transaction when the connection ends.
+struct Unfinished<'a>(Option<&'a Live>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(live) = self.0 {
+            live.discard();
+        }
+    }
 }
 
 async fn in_transaction<T>(

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
@@ -29,6 +29,18 @@ const RENEWED: Duration = Duration::from_secs(8);
 /// How often marks are looked at.
 const TICK: Duration = Duration::from_secs(3);
 
+/// Marks that were not made are tried again after this time.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// How long a subscription waits for its mark where others have the row locked. Later it is marked by the next look at marks.
+const MARKING: Duration = Duration::from_millis(500);
+
+/// The pauses between attempts to mark a row that others have locked.
+const MARK_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(10));
+
+/// A listening connection that does not answer for so long is made anew.
+const PING: Duration = Duration::from_secs(3);
+
 /// How long a subscription may take until the store listens.
 const READY: Duration = Duration::from_secs(3);
 
@@ -44,6 +56,8 @@ pub(super) struct Wakeups {
     instance: i64,
     marks: Mutex<HashMap<Name, Mark>>,
     state: watch::Sender<State>,
+    /// A mark has to be made soon.
+    due: Arc<Notify>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +81,7 @@ impl Wakeups {
     pub(super) fn new(link: PgLink) -> Arc<Self> {
         let instance = link.shared().runtime.client_id().bits() as i64;
         let (listeners, marks) = Default::default();
-        Arc::new(Self { link, listeners, instance, marks, state: watch::Sender::new(State::Idle) })
+        Arc::new(Self { link, listeners, instance, marks, state: watch::Sender::new(State::Idle), due: Arc::default() })
     }
 
     fn shared(&self) -> &Arc<Shared> {
@@ -92,7 +106,7 @@ impl Wakeups {
             let now = self.runtime().now();
             let marked = self.marks().get(&name).is_some_and(|mark| mark.until > now.plus(RENEWED));
             if !marked {
-                self.mark(std::slice::from_ref(&name)).await?;
+                self.mark_first(&name).await?;
             }
         }
         Ok(subscription)
@@ -112,6 +126,7 @@ impl Wakeups {
             let (us, shared) = (Arc::downgrade(self), self.shared());
             let channel = shared.channel.get().cloned().unwrap_or_default();
             let (config, texts) = (shared.config.clone(), Arc::clone(&shared.texts));
+            shared.worker.spawn(keep_marks(Weak::clone(&us), self.runtime().clone(), Arc::clone(&self.due)));
             shared.worker.spawn(async move { listen(us, config, channel, texts).await });
         }
         let ready = Box::pin(async move {
@@ -130,20 +145,40 @@ impl Wakeups {
         runtime::within(READY, ready).await.unwrap_or_else(late)
     }
 
-    /// Marks rows as waited for.
-    async fn mark(&self, names: &[Name]) -> Result<()> {
-        let live = self.link.live().await?;
+    /// Marks a row for the first time. If others have it locked for long, that is left to [`Self::renew_marks`].
+    async fn mark_first(&self, name: &Name) -> Result<()> {
+        let end = self.runtime().now().plus(MARKING);
+        loop {
+            let Err(failed) = self.mark(std::slice::from_ref(name)).await else { return Ok(()) };
+            let now = self.runtime().now();
+            match failed {
+                Failed::Error(error) => return Err(error),
+                Failed::Blocked(_) if now < end => {
+                    self.runtime().sleep_until(now.plus(runtime::jitter(MARK_PAUSES.0, MARK_PAUSES.1))).await;
+                }
+                Failed::Blocked(error) => {
+                    tracing::debug!(%error, "could not mark a name that is waited for yet");
+                    self.marks().entry(name.clone()).or_insert(Mark { until: now, watched: 0 });
+                    self.due.notify_one();
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Marks rows as waited for, all or none.
+    async fn mark(&self, names: &[Name]) -> std::result::Result<(), Failed> {
+        let live = self.link.live().await.map_err(Failed::Error)?;
         let sent = self.runtime().now();
         let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
         let versions: Vec<i64> = names.iter().map(|_| self.runtime().client_id().bits() as i64).collect();
         let window = i64::try_from(MARKED.as_micros()).unwrap_or(i64::MAX);
         let parameters: [super::statements::Parameter<'_>; 4] =
             [(&bytes, Type::BYTEA_ARRAY), (&versions, Type::INT8_ARRAY), (&window, Type::INT8), (&self.instance, Type::INT8)];
-        let rows = live.query(&live.texts.mark, &parameters).await.map_err(Failed::into_error)?;
+        let rows = live.query(&live.texts.mark, &parameters).await?;
         let mut marks = self.marks();
         for row in &rows {
-            let (name, watched): (&[u8], i64) =
-                (get(row, 0).map_err(Failed::into_error)?, get(row, 1).map_err(Failed::into_error)?);
+            let (name, watched): (&[u8], i64) = (get(row, 0)?, get(row, 1)?);
             if let Some(name) = names.iter().find(|known| known.as_str().as_bytes() == name) {
                 marks.insert(name.clone(), Mark { until: sent.plus(MARKED), watched });
             }
@@ -151,21 +186,43 @@ impl Wakeups {
         Ok(())
     }
 
-    /// Renews the marks of names that somebody waits for, and forgets the others.
-    async fn renew_marks(&self) {
+    /// Renews the marks of names that somebody waits for, and forgets the others. Gives when to look again.
+    async fn renew_marks(&self) -> Duration {
         let now = self.runtime().now();
-        let due: Vec<Name> = {
+        let due: Vec<(Name, bool)> = {
             let mut marks = self.marks();
             marks.retain(|name, mark| mark.until > now || self.listeners.has_unfiltered(name));
             let due = marks.iter().filter(|(name, mark)| mark.until <= now.plus(RENEWED) && self.listeners.has_unfiltered(name));
-            due.map(|(name, _)| name.clone()).collect()
+            due.map(|(name, mark)| (name.clone(), mark.until <= now)).collect()
         };
         if due.is_empty() {
-            return;
+            return TICK;
         }
-        if let Err(error) = self.mark(&due).await {
-            tracing::debug!(%error, "could not renew the marks of names that are waited for; waiters poll");
+        let names: Vec<Name> = due.iter().map(|(name, _)| name.clone()).collect();
+        let mut marked = self.mark(&names).await;
+        if matches!(marked, Err(Failed::Blocked(_))) && names.len() > 1 {
+            // One row that somebody has locked is no reason to leave the others.
+            marked = Ok(());
+            for name in &names {
+                match self.mark(std::slice::from_ref(name)).await {
+                    Err(failed @ Failed::Error(_)) => {
+                        marked = Err(failed);
+                        break;
+                    }
+                    done => marked = marked.and(done),
+                }
+            }
         }
+        // What happened while there was no mark was told to nobody.
+        let now = self.runtime().now();
+        for (name, _) in due.iter().filter(|(_, unmarked)| *unmarked) {
+            if self.marks().get(name).is_some_and(|mark| mark.until > now) {
+                self.listeners.notify_key(name);
+            }
+        }
+        let Err(failed) = marked else { return TICK };
+        tracing::debug!(error = %failed.into_error(), "could not renew all marks of names that are waited for; waiters poll");
+        AGAIN
     }
 
     /// A notification came. Tells which mark to remove because nobody here waits any more.
@@ -180,11 +237,29 @@ impl Wakeups {
     }
 }
 
+/// Renews marks until the store is gone. Not beside the notifications, which must not wait for a row that somebody has locked.
+async fn keep_marks(store: Weak<Wakeups>, runtime: Runtime, due: Arc<Notify>) {
+    let mut next = TICK;
+    loop {
+        let soon = runtime::within(next, Box::pin(due.notified())).await.is_some();
+        if soon {
+            runtime.sleep_until(runtime.now().plus(AGAIN)).await;
+        }
+        let Some(there) = store.upgrade() else { return };
+        let listening = matches!(*there.state.borrow(), State::Listening);
+        next = if listening { runtime::within(TICK, Box::pin(there.renew_marks())).await.unwrap_or(AGAIN) } else { TICK };
+    }
+}
+
 /// Listens until the store is gone; connects again when the connection breaks.
 async fn listen(store: Weak<Wakeups>, config: super::Config, channel: String, texts: Arc<Texts>) {
     let mut pause = PAUSES.0;
     loop {
-        let error = match connect(&config, &channel).await {
+        let connected = match runtime::within(config.opening(), Box::pin(connect(&config, &channel))).await {
+            Some(connected) => connected,
+            None => Err(super::error::of_silence(&config)),
+        };
+        let error = match connected {
             Ok((client, mut notifications)) => {
                 let Some(there) = store.upgrade() else { return };
                 pause = PAUSES.0;
@@ -198,8 +273,13 @@ async fn listen(store: Weak<Wakeups>, config: super::Config, channel: String, te
                     let payload = tokio::select! {
                         payload = notifications.recv() => payload,
                         () = runtime.sleep_until(tick) => {
-                            let Some(there) = store.upgrade() else { return };
-                            there.renew_marks().await;
+                            if store.strong_count() == 0 {
+                                return;
+                            }
+                            // A connection that only listens does not notice by itself that the other end is gone.
+                            if !matches!(runtime::within(PING, Box::pin(client.batch_execute("SELECT 1"))).await, Some(Ok(()))) {
+                                break;
+                            }
                             tick = runtime.now().plus(TICK);
                             continue;
                         }
@@ -212,7 +292,9 @@ async fn listen(store: Weak<Wakeups>, config: super::Config, channel: String, te
                         let bytes = name.as_str().as_bytes();
                         let parameters: [super::statements::Parameter<'_>; 3] =
                             [(&bytes, Type::BYTEA), (&instance, Type::INT8), (&watched, Type::INT8)];
-                        if let Err(error) = client.query_typed(&texts.unmark, &parameters).await {
+                        let unmarked = runtime::within(PING, Box::pin(client.query_typed(&texts.unmark, &parameters))).await;
+                        let Some(unmarked) = unmarked else { break };
+                        if let Err(error) = unmarked {
                             tracing::debug!(%error, "could not remove the mark of a name that nobody waits for; it ends by itself");
                         }
                     }

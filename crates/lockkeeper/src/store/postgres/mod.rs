@@ -3,6 +3,7 @@
 //! Tables: `lockkeeper_head` (one row per name), `lockkeeper_part` (one row per waiter, reader, permit or remembered request),
 //! `lockkeeper_client` (who a client is) and `lockkeeper_store` (one row: layout, id, last token of removed rows).
 
+mod columns;
 mod config;
 mod error;
 mod fence;
@@ -29,7 +30,7 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, matches_pattern};
 use crate::owner::{ClientId, WireOwner};
-use crate::runtime::Runtime;
+use crate::runtime::{self, Runtime};
 use crate::store::kit::cards::{add_cards, add_waiter_cards};
 use crate::store::kit::listing;
 use crate::store::sql::{Failed, Link as _, Steps};
@@ -45,6 +46,9 @@ const CHUNK: i64 = 256;
 
 /// Rows that were empty for so long are removed.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// How long looking at the tables, or creating them, may take.
+const PREPARING: Duration = Duration::from_secs(10);
 
 /// A PostgreSQL database.
 #[derive(Debug)]
@@ -71,7 +75,15 @@ impl PostgresStore {
         let shared = Shared { config, runtime: runtime.clone(), worker, texts, channel: Arc::clone(&channel) };
         let link = PgLink::new(Arc::new(shared));
         let live = link.live().await?;
-        let id: Arc<str> = self_test::prepare(&live, &link.shared().config).await?.into();
+        let shared = Arc::clone(link.shared());
+        let prepared = link.shared().worker.run(async move {
+            let prepared = runtime::within(PREPARING, Box::pin(self_test::prepare(&live, &shared.config))).await;
+            prepared.unwrap_or_else(|| {
+                let message = format!("{} did not tell or create its tables within {PREPARING:?}", shared.config);
+                Err(Error::new(ErrorKind::Unavailable, message))
+            })
+        });
+        let id: Arc<str> = prepared.await??.into();
         // A channel of its own: a database may have several stores.
         channel.get_or_init(|| format!("lockkeeper_{}", id.replace('-', "")));
         let wakeups = Wakeups::new(link.clone());

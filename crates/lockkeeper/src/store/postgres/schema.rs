@@ -56,6 +56,7 @@ pub(super) struct Texts {
     puts: [String; 8],
     put_ones: [String; 4],
     pub(super) lock: String,
+    pub(super) fenced: String,
     pub(super) read: String,
     pub(super) create: String,
     pub(super) mark: String,
@@ -91,6 +92,12 @@ impl Texts {
             put_ones: std::array::from_fn(|bits| fill(&put_one(kind(bits << 1)))),
             // As a step that does not grant: it passes a fenced transaction. A put that grants locks the row again, `FOR UPDATE`.
             lock: fill("SELECT version FROM {head} WHERE name = $1 FOR NO KEY UPDATE"),
+            // A key share keeps out `FOR UPDATE` only; the lock of a step keeps out both.
+            fenced: fill(
+                "WITH free AS MATERIALIZED (SELECT FROM {head} WHERE name = $1 FOR UPDATE SKIP LOCKED),
+                 passes AS MATERIALIZED (SELECT FROM {head} WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED)
+                 SELECT NOT EXISTS (SELECT FROM free) AND EXISTS (SELECT FROM passes)",
+            ),
             read: fill(&format!(
                 "SELECT h.version, coalesce(h.token, {FLOOR}), h.body, {}, {CLOCK}
                  FROM unnest($1::bytea[]) WITH ORDINALITY AS n(name, place) LEFT JOIN {{head}} h ON h.name = n.name ORDER BY n.place",

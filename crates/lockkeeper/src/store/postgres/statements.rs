@@ -10,13 +10,14 @@ use tokio::sync::RwLock;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
+use super::columns::PartArrays;
 use super::error;
 use super::schema::{PutKind, Texts};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Instant, Runtime};
 use crate::store::sql::clock::Clock;
-use crate::store::sql::rows::{NameRows, PartKey};
+use crate::store::sql::rows::NameRows;
 use crate::store::sql::text;
 use crate::store::sql::{Answer, Bounds, Failed, Outcome, Put, Statements};
 
@@ -54,6 +55,11 @@ impl Live {
         Self { client, gate: RwLock::new(()), texts, channel, runtime, clock, heard, dead, prepared }
     }
 
+    /// Has no statement planned by name: behind a pooler, processes would take each other's statements for their own.
+    pub(super) fn unprepared(self) -> Self {
+        Self { prepared: Mutex::new(None), ..self }
+    }
+
     pub(super) fn is_usable(&self) -> bool {
         !self.dead.load(Ordering::Relaxed) && !self.client.is_closed()
     }
@@ -86,9 +92,28 @@ impl Live {
 
     /// One statement, beside others.
     pub(super) async fn query(&self, sql: &str, parameters: &[Parameter<'_>]) -> Result<Vec<Row>, Failed> {
+        // From here on, because a connection that hangs holds up whoever waits at the gate too.
+        let mut in_flight = self.in_flight();
         let _shared = self.gate.read().await;
+        self.check()?;
         self.prepare(sql, parameters).await;
-        self.query_alone(sql, parameters).await
+        let answer = self.query_alone(sql, parameters).await;
+        in_flight.answered = true;
+        answer
+    }
+
+    /// To be asked after the gate: whoever had the connection before may have given it up, with a transaction open on it. A statement that
+    /// is sent then would be answered, and undone with that transaction.
+    pub(super) fn check(&self) -> Result<(), Failed> {
+        if self.is_usable() {
+            return Ok(());
+        }
+        let message = "the connection to postgres was given up before this request was sent; nothing was done";
+        Err(Failed::Error(Error::new(ErrorKind::Unavailable, message)))
+    }
+
+    fn in_flight(&self) -> InFlight<'_> {
+        InFlight { live: self, sent: self.runtime.now(), answered: false }
     }
 
     /// One statement: of a transaction that has the connection alone, or beside others.
@@ -101,7 +126,7 @@ impl Live {
         if self.client.is_closed() {
             return Err(Failed::Error(Error::new(ErrorKind::Unavailable, "the connection to postgres is closed")));
         }
-        let mut in_flight = InFlight { live: self, sent: self.runtime.now(), answered: false };
+        let mut in_flight = self.in_flight();
         let known = self.prepared().as_ref().and_then(|known| known.get(sql).cloned());
         let answer = match known {
             Some(statement) => {
@@ -230,9 +255,9 @@ impl Live {
         ];
         let kind = PutKind { each: false, grants: put.grants, parts: !parts.is_empty() };
         if kind.parts {
-            parts.put.add_keys(&mut parameters);
+            parts.add_put_keys(&mut parameters);
             parts.add_put_values(&mut parameters);
-            parts.deleted.add_keys(&mut parameters);
+            parts.add_deleted_keys(&mut parameters);
         }
         let rows = self.query_within(alone, self.texts.put_one(kind), &parameters).await?;
         let row = rows.first().ok_or_else(too_few)?;
@@ -257,6 +282,10 @@ impl Statements for Live {
         &self.clock
     }
 
+    fn discard(&self) {
+        Self::discard(self);
+    }
+
     fn insert<'a>(&'a self, put: &'a Put, bounds: Bounds) -> BoxFuture<'a, Result<Answer<Outcome>, Failed>> {
         Box::pin(async move { self.run_insert(false, put, bounds).await })
     }
@@ -271,6 +300,14 @@ impl Statements for Live {
 
     fn read<'a>(&'a self, names: &'a [Name]) -> BoxFuture<'a, Result<Answer<Vec<NameRows>>, Failed>> {
         Box::pin(async move { self.run_read(false, names).await })
+    }
+
+    fn is_fenced<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool, Failed>> {
+        Box::pin(async move {
+            let bytes = name.as_str().as_bytes();
+            let rows = self.query(&self.texts.fenced, &[(&bytes, Type::BYTEA)]).await?;
+            get(rows.first().ok_or_else(too_few)?, 0)
+        })
     }
 
     fn create<'a>(&'a self, names: &'a [Name], versions: &'a [i64]) -> BoxFuture<'a, Result<(), Failed>> {
@@ -294,77 +331,6 @@ impl Drop for InFlight<'_> {
         if !self.answered && heard < self.sent && self.live.runtime.now().since(self.sent) > SILENCE {
             self.live.discard();
         }
-    }
-}
-
-/// The part rows of some puts, as the columns of a statement.
-#[derive(Default)]
-struct PartArrays<'a> {
-    put: Columns<'a>,
-    expires: Vec<i64>,
-    details: Vec<String>,
-    deleted: Columns<'a>,
-}
-
-#[derive(Default)]
-struct Columns<'a> {
-    names: Vec<&'a [u8]>,
-    roles: Vec<i16>,
-    seqs: Vec<i64>,
-    owners: Vec<String>,
-}
-
-impl<'a> Columns<'a> {
-    fn push(&mut self, name: &'a Name, (role, seq, owner): PartKey) {
-        self.names.push(name.as_str().as_bytes());
-        self.roles.push(role.number().into());
-        self.seqs.push(seq.cast_signed());
-        self.owners.push(owner.to_string());
-    }
-
-    fn add<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
-        parameters.push((&self.names, Type::BYTEA_ARRAY));
-        self.add_keys(parameters);
-    }
-
-    fn add_keys<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
-        parameters.push((&self.roles, Type::INT2_ARRAY));
-        parameters.push((&self.seqs, Type::INT8_ARRAY));
-        parameters.push((&self.owners, Type::TEXT_ARRAY));
-    }
-}
-
-impl<'a> PartArrays<'a> {
-    fn of(puts: &'a [Put]) -> Self {
-        let mut arrays = Self::default();
-        for put in puts {
-            for row in &put.parts {
-                arrays.put.push(&put.name, row.part.key());
-                arrays.expires.push(text::nanos(row.part.expires));
-                // A detail is a plain structure, which can always be written.
-                arrays.details.push(text::detail(&row.part).unwrap_or_default());
-            }
-            put.deleted.iter().for_each(|key| arrays.deleted.push(&put.name, *key));
-        }
-        arrays
-    }
-
-    fn is_empty(&self) -> bool {
-        self.put.names.is_empty() && self.deleted.names.is_empty()
-    }
-
-    fn add_put<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
-        self.put.add(parameters);
-        self.add_put_values(parameters);
-    }
-
-    fn add_put_values<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
-        parameters.push((&self.expires, Type::INT8_ARRAY));
-        parameters.push((&self.details, Type::TEXT_ARRAY));
-    }
-
-    fn add_deleted<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
-        self.deleted.add(parameters);
     }
 }
 

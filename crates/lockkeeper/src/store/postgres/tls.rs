@@ -112,16 +112,17 @@ impl ServerCertVerifier for Lenient {
 /// A connector for one server.
 pub(super) struct ToServer {
     config: Arc<ClientConfig>,
-    name: ServerName<'static>,
+    /// `None`: a Unix socket, or a name that no certificate can have.
+    name: Option<ServerName<'static>>,
 }
 
 impl MakeTlsConnect<Socket> for Connector {
     type Stream = TlsStream;
     type TlsConnect = ToServer;
-    type Error = rustls::pki_types::InvalidDnsNameError;
+    type Error = std::convert::Infallible;
 
     fn make_tls_connect(&mut self, domain: &str) -> std::result::Result<ToServer, Self::Error> {
-        Ok(ToServer { config: Arc::clone(&self.0), name: ServerName::try_from(domain.to_owned())? })
+        Ok(ToServer { config: Arc::clone(&self.0), name: ServerName::try_from(domain.to_owned()).ok() })
     }
 }
 
@@ -131,8 +132,11 @@ impl TlsConnect<Socket> for ToServer {
     type Future = Pin<Box<dyn Future<Output = io::Result<TlsStream>> + Send>>;
 
     fn connect(self, stream: Socket) -> Self::Future {
-        let connecting = tokio_rustls::TlsConnector::from(self.config).connect(self.name, stream);
-        Box::pin(async move { connecting.await.map(TlsStream) })
+        let Self { config, name } = self;
+        Box::pin(async move {
+            let name = name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "TLS needs the name of a server"))?;
+            tokio_rustls::TlsConnector::from(config).connect(name, stream).await.map(TlsStream)
+        })
     }
 }
 

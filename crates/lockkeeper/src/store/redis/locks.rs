@@ -222,7 +222,7 @@ pub(super) fn attempt(numbers: &[i64], request: &Acquire) -> Result<Attempt> {
             let (retry_in, ahead) = (known(left).map(Duration::from_millis), u32::try_from(ahead).ok());
             // A fair waiter keeps the place that it got before, also where this request asks for none.
             let placed = ahead.is_some() || request.claim == Claim::Write && request.place.is_some();
-            Ok(Attempt::Busy(Busy { retry_in, ahead, placed }))
+            Ok(Attempt::Busy(Busy { retry_in, ahead, placed, unseen: false }))
         }
         [-1] => Ok(Attempt::Late),
         _ => Err(refusal(numbers, &request.name, request.claim.kind())),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -12,6 +13,9 @@ use crate::runtime;
 /// So many statements run beside each other before further puts wait and share one. More than one: a statement of a single put waits for a
 /// row lock for up to 100 ms, and must not hold up all others.
 const STATEMENTS: u32 = 4;
+
+/// A statement that takes longer is given up, with its connection: puts that come later must not wait for it.
+const LIMIT: Duration = Duration::from_secs(5);
 
 /// The most puts in one statement.
 const PUTS: usize = 500;
@@ -91,8 +95,14 @@ async fn write<L: Link>(link: &L, mut members: Vec<Member>) {
     let until = members.iter().map(|member| member.bounds.until).min().unwrap_or(i64::MAX);
     let bounds = Bounds { earliest, until };
     let told = match link.live().await {
-        Ok(live) if puts.len() == 1 => live.put_all(&puts, bounds).await,
-        Ok(live) => live.put_each(&puts, bounds).await,
+        Ok(live) => {
+            let statement = if puts.len() == 1 { live.put_all(&puts, bounds) } else { live.put_each(&puts, bounds) };
+            runtime::within(LIMIT, statement).await.unwrap_or_else(|| {
+                live.discard();
+                let message = format!("the database did not answer a statement within {LIMIT:?}");
+                Err(Failed::Error(Error::new(ErrorKind::Indeterminate, message)))
+            })
+        }
         Err(error) => Err(Failed::Error(error)),
     };
     // A caller that stopped waiting needs no answer.

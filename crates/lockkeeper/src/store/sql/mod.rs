@@ -107,6 +107,9 @@ pub(crate) trait Link: Clone + fmt::Debug + Send + Sync + 'static {
 pub(crate) trait Statements: fmt::Debug + Send + Sync + 'static {
     fn clock(&self) -> &Clock;
 
+    /// The connection is not used for further requests.
+    fn discard(&self);
+
     /// Creates the row of a name that has none.
     fn insert<'a>(&'a self, put: &'a Put, bounds: Bounds) -> BoxFuture<'a, Result<Answer<Outcome>, Failed>>;
 
@@ -118,6 +121,9 @@ pub(crate) trait Statements: fmt::Debug + Send + Sync + 'static {
 
     /// The rows of some names, all as of one moment.
     fn read<'a>(&'a self, names: &'a [Name]) -> BoxFuture<'a, Result<Answer<Vec<NameRows>>, Failed>>;
+
+    /// Whether a transaction of a user fences the name, so that no grant passes before it ends.
+    fn is_fenced<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool, Failed>>;
 
     /// Creates empty rows for names that have none.
     fn create<'a>(&'a self, names: &'a [Name], versions: &'a [i64]) -> BoxFuture<'a, Result<(), Failed>>;

@@ -12,7 +12,7 @@ use crate::backend::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::runtime::Instant;
+use crate::runtime::{self, Instant};
 use crate::store::kit::engine::RecordEngine;
 
 /// How often a request for several names is computed again because others changed one of them.
@@ -21,7 +21,10 @@ const ROUNDS: u32 = 60;
 /// How often a request for several names waits in vain for a row lock before it answers that they are busy.
 const BLOCKED_ROUNDS: u32 = 2;
 
-/// When an acquire that waited in vain for a row lock is to be repeated. Each attempt holds up other requests of the client for up to 100 ms.
+/// When an acquire that waited in vain for the row lock of a step is to be repeated.
+const STEP_RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(30));
+
+/// The same where a transaction of a user has the row locked. Each attempt holds up other requests of the client for up to 100 ms.
 const BLOCKED_RETRY: Duration = Duration::from_millis(300);
 
 /// How often renewals are sent again because others changed or locked their rows.
@@ -39,9 +42,19 @@ impl<L: Link> Steps<L> {
             .await
         {
             Ok((attempt, _)) => Ok(as_asked(attempt, lease)),
-            Err(Failed::Blocked(_)) => Ok(Attempt::Busy(busy(placed))),
+            Err(Failed::Blocked(_)) => Ok(Attempt::Busy(self.blocked(&name, placed).await)),
             Err(Failed::Error(error)) => Err(error),
         }
+    }
+
+    /// The answer to an acquire that waited in vain for a row lock: of a fence, which lasts, or of steps, which are over soon.
+    async fn blocked(&self, name: &Name, placed: bool) -> Busy {
+        let fenced = match self.link.live().await {
+            Ok(live) => live.is_fenced(name).await.unwrap_or(true),
+            Err(_) => true,
+        };
+        let retry = if fenced { BLOCKED_RETRY } else { runtime::jitter(STEP_RETRY.0, STEP_RETRY.1) };
+        Busy { retry_in: Some(retry), ..busy(placed) }
     }
 
     pub(crate) async fn release(&self, request: Release) -> Result<Released> {
@@ -62,7 +75,7 @@ impl<L: Link> Steps<L> {
             (Err(Failed::Blocked(_)), Some((request, placed))) => {
                 let plan = Plan { not_after: Instant::NEVER, verify: true, attempts: ATTEMPTS };
                 let (released, woke) = self.step(&name, plan, move |engine, _| engine.release(&request)).await?;
-                (Released { next: Some(Attempt::Busy(busy(placed))), ..released }, woke)
+                (Released { next: Some(Attempt::Busy(self.blocked(&name, placed).await)), ..released }, woke)
             }
             (Err(failed), _) => return Err(failed.into_error()),
         };
@@ -268,7 +281,7 @@ impl<L: Link> Steps<L> {
 
 /// Somebody's transaction has the row locked: a fence that protects the work of the last holder, usually.
 fn busy(placed: bool) -> Busy {
-    Busy { retry_in: Some(BLOCKED_RETRY), ahead: None, placed }
+    Busy { retry_in: Some(BLOCKED_RETRY), ahead: None, placed, unseen: true }
 }
 
 fn unless_blocked<T>(answered: std::result::Result<T, Failed>) -> Result<Option<T>> {

@@ -167,7 +167,9 @@ impl<L: Link> Steps<L> {
         let runtime = self.runtime.clone();
         let compute_locked = move |rows: NameRows, window: Window, name: Name| {
             let mut computed = compute(&*run, Work::of(&name, rows), &window, || runtime.client_id().bits() as i64);
-            let writes = computed.writes.pop().filter(|_| computed.changed);
+            let changed = computed.changed;
+            // A row that does not exist cannot be locked: an insert waits for one of the same name that is about to commit.
+            let writes = computed.writes.pop().filter(|(put, _)| changed || (plan.verify && put.version.is_none()));
             let (put, after) = writes.map_or((None, None), |(put, after)| (Some(put), Some(after)));
             ((computed.answer, put.clone(), after), put.map(|put| (put, plan.bounds(&window))))
         };

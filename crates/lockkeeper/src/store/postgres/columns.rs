@@ -1,0 +1,88 @@
+//! Part rows as arrays, one for each column: a statement has as many parameters for many rows as for one.
+
+use tokio_postgres::types::Type;
+
+use super::statements::Parameter;
+use crate::name::Name;
+use crate::store::sql::Put;
+use crate::store::sql::rows::PartKey;
+use crate::store::sql::text;
+
+/// The part rows of some puts, as the columns of a statement.
+#[derive(Default)]
+pub(super) struct PartArrays<'a> {
+    put: Columns<'a>,
+    expires: Vec<i64>,
+    details: Vec<String>,
+    deleted: Columns<'a>,
+}
+
+#[derive(Default)]
+struct Columns<'a> {
+    names: Vec<&'a [u8]>,
+    roles: Vec<i16>,
+    seqs: Vec<i64>,
+    owners: Vec<String>,
+}
+
+impl<'a> Columns<'a> {
+    fn push(&mut self, name: &'a Name, (role, seq, owner): PartKey) {
+        self.names.push(name.as_str().as_bytes());
+        self.roles.push(role.number().into());
+        self.seqs.push(seq.cast_signed());
+        self.owners.push(owner.to_string());
+    }
+
+    fn add<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
+        parameters.push((&self.names, Type::BYTEA_ARRAY));
+        self.add_keys(parameters);
+    }
+
+    fn add_keys<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
+        parameters.push((&self.roles, Type::INT2_ARRAY));
+        parameters.push((&self.seqs, Type::INT8_ARRAY));
+        parameters.push((&self.owners, Type::TEXT_ARRAY));
+    }
+}
+
+impl<'a> PartArrays<'a> {
+    pub(super) fn of(puts: &'a [Put]) -> Self {
+        let mut arrays = Self::default();
+        for put in puts {
+            for row in &put.parts {
+                arrays.put.push(&put.name, row.part.key());
+                arrays.expires.push(text::nanos(row.part.expires));
+                // A detail is a plain structure, which can always be written.
+                arrays.details.push(text::detail(&row.part).unwrap_or_default());
+            }
+            put.deleted.iter().for_each(|key| arrays.deleted.push(&put.name, *key));
+        }
+        arrays
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.put.names.is_empty() && self.deleted.names.is_empty()
+    }
+
+    pub(super) fn add_put<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
+        self.put.add(parameters);
+        self.add_put_values(parameters);
+    }
+
+    pub(super) fn add_put_values<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
+        parameters.push((&self.expires, Type::INT8_ARRAY));
+        parameters.push((&self.details, Type::TEXT_ARRAY));
+    }
+
+    pub(super) fn add_put_keys<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
+        self.put.add_keys(parameters);
+    }
+
+    pub(super) fn add_deleted_keys<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
+        self.deleted.add_keys(parameters);
+    }
+
+    pub(super) fn add_deleted<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
+        self.deleted.add(parameters);
+    }
+}
