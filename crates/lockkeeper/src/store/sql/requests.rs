@@ -109,7 +109,11 @@ impl<L: Link> Steps<L> {
         let mut found = Vec::with_capacity(names.len());
         for (name, rows) in names.iter().zip(rows) {
             let mut work = Work::of(name, rows);
-            found.push(RecordEngine::new(&mut work, window.now(), 0, None).snapshot(name)?);
+            let mut seen = RecordEngine::new(&mut work, window.now(), 0, None).snapshot(name)?;
+            // A lease is shown as what is left of it for certain: never longer than it was granted for.
+            let holders = seen.iter_mut().flat_map(|seen| &mut seen.holders).map(|holder| &mut holder.lease_left);
+            holders.for_each(|left| *left = left.map(|left| window.at_least(left)));
+            found.push(seen);
         }
         Ok(found)
     }
