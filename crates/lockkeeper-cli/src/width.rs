@@ -49,8 +49,8 @@ const MARKS: [(u32, u32); 15] = [
 ];
 
 /// The columns of one character.
-fn of_char(letter: char) -> usize {
-    let code = u32::from(letter);
+fn of_char(character: char) -> usize {
+    let code = u32::from(character);
     let within = |ranges: &[(u32, u32)]| ranges.iter().any(|(first, last)| (*first..=*last).contains(&code));
     if code < 0x300 {
         1
@@ -71,8 +71,8 @@ pub(crate) fn of(text: &str) -> usize {
 /// As much of the beginning as fits into `width` columns.
 pub(crate) fn beginning(text: &str, width: usize) -> &str {
     let mut used = 0;
-    for (at, letter) in text.char_indices() {
-        used += of_char(letter);
+    for (at, character) in text.char_indices() {
+        used += of_char(character);
         if used > width {
             return &text[..at];
         }

@@ -82,11 +82,11 @@ impl Asked {
         }
         let client = store.connect(Client::builder()).await.ok()?;
         let mut pattern = String::new();
-        for letter in self.beginning.chars() {
-            if matches!(letter, '*' | '?' | '\\') {
+        for character in self.beginning.chars() {
+            if matches!(character, '*' | '?' | '\\') {
                 pattern.push('\\');
             }
-            pattern.push(letter);
+            pattern.push(character);
         }
         pattern.push('*');
         let found = client.list(&pattern).limit(MOST).await.ok()?;
@@ -122,25 +122,25 @@ fn option<'a>(line: &Command, below: &Command, word: &'a str) -> Option<(String,
 /// The words of the last command of a line, without quotes and backslashes. The last word may be empty.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
-    let (mut quote, mut letters) = (None, line.chars());
-    let add = |words: &mut Vec<String>, letter: char| {
+    let (mut quote, mut characters) = (None, line.chars());
+    let add = |words: &mut Vec<String>, character: char| {
         if let Some(last) = words.last_mut() {
-            last.push(letter);
+            last.push(character);
         }
     };
-    while let Some(letter) = letters.next() {
-        match (quote, letter) {
-            (Some(open), letter) if letter == open => quote = None,
-            (None, '\'' | '"') => quote = Some(letter),
+    while let Some(character) = characters.next() {
+        match (quote, character) {
+            (Some(open), character) if character == open => quote = None,
+            (None, '\'' | '"') => quote = Some(character),
             (None | Some('"'), '\\') => {
-                if let Some(next) = letters.next() {
+                if let Some(next) = characters.next() {
                     add(&mut words, next);
                 }
             }
             (None, ' ' | '\t') if words.last().is_some_and(String::is_empty) => {}
             (None, ' ' | '\t') => words.push(String::new()),
             (None, ';' | '|' | '&' | '\n') => words = vec![String::new()],
-            (_, letter) => add(&mut words, letter),
+            (_, character) => add(&mut words, character),
         }
     }
     words
