@@ -304,6 +304,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_a_pipe_is_never_opened_and_counts_as_gone() {
+        with_files("foreign-pipes", |files| {
+            // Alive, if it was reached through the link.
+            let (there, id) = (begin(files, peer(1)).unwrap(), peer(2));
+            let link = files.live().join(id.to_string());
+            std::os::unix::fs::symlink(files.live().join(peer(1).to_string()), &link).unwrap();
+            assert!(matches!(state_of(files, &peer(1).to_string()), PeerState::Alive(_)));
+            assert!(matches!(state_of(files, &id.to_string()), PeerState::Dead));
+            std::fs::write(files.live().join(peer(3).to_string()), "text").unwrap();
+            assert!(matches!(state_of(files, &peer(3).to_string()), PeerState::Dead));
+            assert!(files::set_mode(&link, FileType::Fifo, 0o666).is_err(), "permissions through a link");
+            sweep(files);
+            assert!(!link.is_symlink() && files.live().join(peer(1).to_string()).exists());
+            drop(there);
+        });
+    }
+
+    #[test]
     fn a_sweep_removes_dead_pipes_and_none_that_is_being_made() {
         with_files("sweep", |files| {
             let over = AtomicBool::new(false);
