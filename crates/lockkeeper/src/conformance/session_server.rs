@@ -16,7 +16,7 @@ use crate::model::{Now, Record};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::{Instant, Runtime};
-use crate::store::kit::cards::{Cards, add_cards, add_waiter_cards};
+use crate::store::kit::cards::{Cards, add_all_cards};
 use crate::store::kit::listeners::{Listeners, Registration};
 use crate::store::kit::places::{Place, Places};
 
@@ -245,10 +245,9 @@ impl State {
     }
 
     pub(super) fn inspect(&self, name: &Name, at: Instant) -> Result<Option<Snapshot>> {
-        let Some(mut seen) = self.names.get(name).and_then(|entry| entry.snapshot(name, at)) else { return Ok(None) };
-        seen.holders = add_cards(seen.holders, |client| Ok(self.cards.card(client, at)))?;
-        seen.queue = add_waiter_cards(seen.queue, |client| Ok(self.cards.card(client, at)))?;
-        Ok(Some(seen))
+        let mut seen = self.names.get(name).and_then(|entry| entry.snapshot(name, at));
+        seen.iter_mut().try_for_each(|seen| add_all_cards(seen, |client| Ok(self.cards.card(client, at))))?;
+        Ok(seen)
     }
 
     pub(super) fn force_release(&mut self, name: &Name, at: Instant) -> Result<Forced> {

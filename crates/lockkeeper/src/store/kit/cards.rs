@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::backend::{ClientCard, Holder, Waiter};
+use crate::backend::{ClientCard, Holder, Snapshot};
 use crate::error::Result;
 use crate::owner::{ClientId, WireOwner};
 use crate::runtime::Instant;
@@ -25,29 +25,19 @@ impl Cards {
 }
 
 /// Adds to each holder the card that `find` knows of its client.
-pub(crate) fn add_cards(
-    holders: Vec<Holder>,
-    mut find: impl FnMut(ClientId) -> Result<Option<ClientCard>>,
-) -> Result<Vec<Holder>> {
-    let add = |mut holder: Holder| {
-        if let Ok(owner) = holder.owner.parse::<WireOwner>() {
-            holder.client = find(owner.client)?;
-        }
-        Ok(holder)
-    };
-    holders.into_iter().map(add).collect()
+pub(crate) fn add_cards(holders: &mut [Holder], mut find: impl FnMut(ClientId) -> Result<Option<ClientCard>>) -> Result<()> {
+    holders.iter_mut().try_for_each(|holder| add(&mut holder.client, &holder.owner, &mut find))
 }
 
-/// Adds to each waiter the card that `find` knows of its client.
-pub(crate) fn add_waiter_cards(
-    queue: Vec<Waiter>,
-    mut find: impl FnMut(ClientId) -> Result<Option<ClientCard>>,
-) -> Result<Vec<Waiter>> {
-    let add = |mut waiter: Waiter| {
-        if let Ok(owner) = waiter.owner.parse::<WireOwner>() {
-            waiter.client = find(owner.client)?;
-        }
-        Ok(waiter)
-    };
-    queue.into_iter().map(add).collect()
+/// The same for everybody that is seen at a name.
+pub(crate) fn add_all_cards(seen: &mut Snapshot, mut find: impl FnMut(ClientId) -> Result<Option<ClientCard>>) -> Result<()> {
+    add_cards(&mut seen.holders, &mut find)?;
+    seen.queue.iter_mut().try_for_each(|waiter| add(&mut waiter.client, &waiter.owner, &mut find))
+}
+
+fn add(card: &mut Option<ClientCard>, owner: &str, find: impl FnOnce(ClientId) -> Result<Option<ClientCard>>) -> Result<()> {
+    if let Ok(owner) = owner.parse::<WireOwner>() {
+        *card = find(owner.client)?;
+    }
+    Ok(())
 }

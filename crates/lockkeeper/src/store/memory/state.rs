@@ -13,7 +13,7 @@ use crate::model::{Quarantine, Record, RequestRef};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
-use crate::store::kit::cards::{Cards, add_cards, add_waiter_cards};
+use crate::store::kit::cards::{Cards, add_all_cards, add_cards};
 use crate::store::kit::engine::{Entry, RecordEngine, Rows, Waking};
 use crate::store::kit::listeners::Listeners;
 use crate::store::kit::listing;
@@ -144,19 +144,19 @@ impl State {
     }
 
     pub(super) fn force_release(&mut self, name: &Name, at: Instant) -> Result<Forced> {
-        let from = self.engine(at).force_release(name)?;
+        let mut from = self.engine(at).force_release(name)?;
         for owner in from.iter().filter_map(|holder| holder.owner.parse().ok()) {
             self.events.retain(|events| events.send(StoreEvent::HoldDeleted { name: name.clone(), owner }));
         }
         self.push_grants(name, at);
-        Ok(Forced { from: add_cards(from, |client| Ok(self.cards.card(client, at)))? })
+        add_cards(&mut from, |client| Ok(self.cards.card(client, at)))?;
+        Ok(Forced { from })
     }
 
     pub(super) fn inspect(&mut self, name: &Name, at: Instant) -> Result<Option<Snapshot>> {
-        let Some(mut found) = self.engine(at).snapshot(name)? else { return Ok(None) };
-        found.holders = add_cards(found.holders, |client| Ok(self.cards.card(client, at)))?;
-        found.queue = add_waiter_cards(found.queue, |client| Ok(self.cards.card(client, at)))?;
-        Ok(Some(found))
+        let mut seen = self.engine(at).snapshot(name)?;
+        seen.iter_mut().try_for_each(|seen| add_all_cards(seen, |client| Ok(self.cards.card(client, at))))?;
+        Ok(seen)
     }
 
     pub(super) fn list(&mut self, listing: &Listing, at: Instant) -> Result<Page> {

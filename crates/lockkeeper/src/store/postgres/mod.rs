@@ -31,7 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, matches_pattern};
 use crate::owner::{ClientId, WireOwner};
 use crate::runtime::{self, Runtime};
-use crate::store::kit::cards::{add_cards, add_waiter_cards};
+use crate::store::kit::cards::{add_all_cards, add_cards};
 use crate::store::kit::listing;
 use crate::store::sql::{Failed, Link as _, Steps};
 pub use config::Config;
@@ -130,19 +130,17 @@ impl Inner {
         &self.steps.link.shared().texts
     }
 
-    async fn with_cards(&self, holders: Vec<Holder>) -> Result<Vec<Holder>> {
+    async fn with_cards(&self, mut holders: Vec<Holder>) -> Result<Vec<Holder>> {
         let cards = self.cards(holders.iter().map(|holder| holder.owner.as_str())).await?;
-        add_cards(holders, |client| Ok(cards.get(&client).cloned()))
+        add_cards(&mut holders, |client| Ok(cards.get(&client).cloned()))?;
+        Ok(holders)
     }
 
     /// Adds who holds a name and who waits for it.
     async fn name_clients(&self, found: &mut Snapshot) -> Result<()> {
         let holders = found.holders.iter().map(|holder| holder.owner.as_str());
         let cards = self.cards(holders.chain(found.queue.iter().map(|waiter| waiter.owner.as_str()))).await?;
-        let card = |client: ClientId| Ok(cards.get(&client).cloned());
-        found.holders = add_cards(std::mem::take(&mut found.holders), card)?;
-        found.queue = add_waiter_cards(std::mem::take(&mut found.queue), card)?;
-        Ok(())
+        add_all_cards(found, |client| Ok(cards.get(&client).cloned()))
     }
 
     async fn cards(&self, owners: impl Iterator<Item = &str>) -> Result<HashMap<ClientId, ClientCard>> {

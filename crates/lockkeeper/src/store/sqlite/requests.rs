@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::ClientId;
 use crate::runtime::Instant;
-use crate::store::kit::cards::{add_cards, add_waiter_cards};
+use crate::store::kit::cards::{add_all_cards, add_cards};
 use crate::store::kit::listing;
 
 /// How many names a listing reads at a time.
@@ -152,14 +152,14 @@ impl Database {
 
 impl Transaction<'_> {
     fn snapshot(&mut self, name: &Name) -> Result<Option<Snapshot>> {
-        let Some(mut found) = self.engine(None).snapshot(name)? else { return Ok(None) };
-        found.holders = self.with_cards(found.holders)?;
-        found.queue = add_waiter_cards(found.queue, |client| self.card(client))?;
-        Ok(Some(found))
+        let mut seen = self.engine(None).snapshot(name)?;
+        seen.iter_mut().try_for_each(|seen| add_all_cards(seen, |client| self.card(client)))?;
+        Ok(seen)
     }
 
-    fn with_cards(&self, holders: Vec<Holder>) -> Result<Vec<Holder>> {
-        add_cards(holders, |client| self.card(client))
+    fn with_cards(&self, mut holders: Vec<Holder>) -> Result<Vec<Holder>> {
+        add_cards(&mut holders, |client| self.card(client))?;
+        Ok(holders)
     }
 
     fn card(&self, client: ClientId) -> Result<Option<ClientCard>> {
