@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// | kind | retry? | alert? | HTTP status |
 /// |---|---|---|---|
 /// | [`Timeout`](Self::Timeout) | yes, later | if there are many | 409 or 423 |
-/// | [`Lost`](Self::Lost) | start the work anew | yes | 500 |
+/// | [`Lost`](Self::Lost) | start the work anew | yes | 503 |
 /// | [`Unavailable`](Self::Unavailable) | yes, later | yes | 503 |
 /// | [`Indeterminate`](Self::Indeterminate) | yes: what was acquired is released in the background | yes | 503 |
 /// | [`Unreplicated`](Self::Unreplicated) | yes, later | yes | 503 |

@@ -4,60 +4,30 @@
 
 #[cfg(feature = "blocking")]
 mod blocker;
+mod instant;
 mod park;
 mod paused;
 mod process;
+mod within;
+mod world;
 
 #[cfg(feature = "blocking")]
 pub(crate) use blocker::Blocker;
+pub use instant::Instant;
 pub(crate) use park::park_on;
 pub(crate) use paused::is_clock_paused;
 pub(crate) use process::{host, user};
+pub(crate) use within::within;
+pub use world::{Entered, World, enter};
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::ClientId;
-
-/// A point on a clock that only goes forward, also while the machine sleeps; in nanoseconds from a start of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct Instant(u64);
-
-impl Instant {
-    /// The end of time: a deadline that never comes.
-    pub const NEVER: Self = Self(u64::MAX);
-
-    /// The point this many nanoseconds after the start of the clock.
-    #[must_use]
-    pub const fn from_nanos(nanos: u64) -> Self {
-        Self(nanos)
-    }
-
-    /// Nanoseconds since the start of the clock.
-    #[must_use]
-    pub const fn as_nanos(self) -> u64 {
-        self.0
-    }
-
-    /// The point `by` later, or [`Instant::NEVER`].
-    #[must_use]
-    pub const fn plus(self, by: Duration) -> Self {
-        let nanos = by.as_nanos();
-        if nanos > u64::MAX as u128 { Self::NEVER } else { Self(self.0.saturating_add(nanos as u64)) }
-    }
-
-    /// How long after `earlier` this is; zero if it is before.
-    #[must_use]
-    pub const fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
 
 /// One run of one machine.
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
@@ -82,6 +52,8 @@ enum Mode {
     System,
     /// Tokio's clock (which a test can pause), and background work on that same runtime.
     Simulated { handle: tokio::runtime::Handle, origin: tokio::time::Instant },
+    /// A machine of an exact simulation.
+    World(Arc<dyn World>),
 }
 
 impl Runtime {
@@ -101,13 +73,20 @@ impl Runtime {
         Self(Mode::Simulated { handle: tokio::runtime::Handle::current(), origin: tokio::time::Instant::now() })
     }
 
+    /// A machine of an exact simulation, with clocks of its own. Only tasks of its executor may use what is made with it.
+    #[must_use]
+    pub fn world(world: Arc<dyn World>) -> Self {
+        Self(Mode::World(world))
+    }
+
     /// The time now, for leases and deadlines.
     #[must_use]
     pub fn now(&self) -> Instant {
         match &self.0 {
             Mode::System => boot_clock(),
             // The offset keeps "an hour ago" representable.
-            Mode::Simulated { origin, .. } => Instant(3_600_000_000_000).plus(origin.elapsed()),
+            Mode::Simulated { origin, .. } => Instant::from_nanos(3_600_000_000_000).plus(origin.elapsed()),
+            Mode::World(world) => world.now(),
         }
     }
 
@@ -118,7 +97,8 @@ impl Runtime {
             Mode::System => std::time::SystemTime::now()
                 .duration_since(std::time::UNIX_EPOCH)
                 .map_or(0, |since| u64::try_from(since.as_micros()).unwrap_or(u64::MAX)),
-            Mode::Simulated { .. } => 1_700_000_000_000_000 + self.now().0 / 1_000,
+            Mode::Simulated { .. } => 1_700_000_000_000_000 + self.now().as_nanos() / 1_000,
+            Mode::World(world) => world.wall_micros(),
         }
     }
 
@@ -126,6 +106,9 @@ impl Runtime {
     pub async fn sleep_until(&self, when: Instant) {
         if when == Instant::NEVER {
             return std::future::pending().await;
+        }
+        if let Mode::World(world) = &self.0 {
+            return world.sleep_until(when).await;
         }
         loop {
             let left = when.since(self.now());
@@ -156,6 +139,7 @@ impl Runtime {
             Mode::Simulated { handle, .. } => {
                 handle.spawn(work);
             }
+            Mode::World(world) => world.spawn(Box::pin(work)),
             Mode::System => {
                 let no_thread = |error: std::io::Error| {
                     Error::new(ErrorKind::Unavailable, format!("cannot start the thread that renews locks: {error}"))
@@ -213,7 +197,7 @@ impl Runtime {
     pub(crate) fn boot(&self) -> Result<Boot> {
         let read = |path: &str| std::fs::read_to_string(path).map(|text| text.trim().to_owned());
         let unsupported = |what: &str| Error::new(ErrorKind::Unsupported, format!("leases cannot be compared here: {what}"));
-        if matches!(self.0, Mode::Simulated { .. }) {
+        if !self.has_own_threads() {
             return Ok(Boot { machine: "simulated".to_owned(), boot: self.client_id().to_string() });
         }
         let shifted = read("/proc/self/timens_offsets").unwrap_or_default();
@@ -230,9 +214,10 @@ impl Runtime {
     /// A new random client id. In a simulation it comes from the thread's generator, so that a seed decides it.
     #[must_use]
     pub fn client_id(&self) -> ClientId {
-        ClientId::from_bits(match self.0 {
+        ClientId::from_bits(match &self.0 {
             Mode::System => uuid::Uuid::new_v4().as_u128(),
             Mode::Simulated { .. } => fastrand::u128(..),
+            Mode::World(world) => u128::from(world.random()) << 64 | u128::from(world.random()),
         })
     }
 }
@@ -242,6 +227,7 @@ impl fmt::Debug for Runtime {
         f.write_str(match self.0 {
             Mode::System => "Runtime::system",
             Mode::Simulated { .. } => "Runtime::simulated",
+            Mode::World(_) => "Runtime::world",
         })
     }
 }
@@ -263,15 +249,20 @@ pub(crate) fn process_id() -> u32 {
 
 /// Runs `task` beside the caller, on the executor the caller runs on.
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
-    tokio::spawn(task);
+    match world::current() {
+        Some(world) => world.spawn(Box::pin(task)),
+        None => drop(tokio::spawn(task)),
+    }
 }
 
 /// Starts `task` beside the caller, to run to its end also if the caller goes away; `None` if its executor goes away.
 pub(crate) fn beside<T: Send + 'static>(
     task: impl Future<Output = T> + Send + 'static,
 ) -> impl Future<Output = Option<T>> + Send {
-    let started = tokio::spawn(task);
-    async { started.await.ok() }
+    let (ends, ended) = tokio::sync::oneshot::channel();
+    // Whoever started it may not want to know.
+    spawn(async move { drop(ends.send(task.await)) });
+    async { ended.await.ok() }
 }
 
 /// As [`spawn`], and nothing where there is no executor.
@@ -314,39 +305,10 @@ pub(crate) fn nap(time: Duration) {
 /// A duration between `low` and `high`, by chance, so that many waiters do not come back in step.
 pub(crate) fn jitter(low: Duration, high: Duration) -> Duration {
     let (low, high) = (low.as_nanos() as u64, high.as_nanos() as u64);
-    Duration::from_nanos(if low < high { fastrand::u64(low..high) } else { low })
-}
-
-/// The answer of `future` if it comes within `limit`.
-pub(crate) const fn within<F: Future + Unpin>(limit: Duration, future: F) -> Within<F> {
-    Within::Untimed { limit, future: Some(future) }
-}
-
-/// See [`within`]. Written out, because everything that asks or waits has one inside: it is a third of what an `async fn` makes of it.
-pub(crate) enum Within<F> {
-    /// Not polled yet: an answer that is there at once needs no timer.
-    Untimed { limit: Duration, future: Option<F> },
-    /// Boxed, so that the many calls that never come here do not carry a timer about.
-    Timed(Pin<Box<tokio::time::Timeout<F>>>),
-}
-
-impl<F: Future + Unpin> Future for Within<F> {
-    type Output = Option<F::Output>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Self::Untimed { limit, future } = &mut *self {
-            let limit = *limit;
-            let mut future = future.take().expect("polled after it was ready");
-            if let Poll::Ready(answer) = Pin::new(&mut future).poll(cx) {
-                return Poll::Ready(Some(answer));
-            }
-            *self = Self::Timed(Box::pin(tokio::time::timeout(limit, future)));
-        }
-        match &mut *self {
-            Self::Timed(timed) => timed.as_mut().poll(cx).map(std::result::Result::ok),
-            Self::Untimed { .. } => Poll::Pending,
-        }
+    if low >= high {
+        return Duration::from_nanos(low);
     }
+    Duration::from_nanos(world::current().map_or_else(|| fastrand::u64(low..high), |world| low + world.random() % (high - low)))
 }
 
 /// The clock of leases. It must count the time for which the machine sleeps: a hold whose lease ended meanwhile must not look valid.
@@ -370,7 +332,7 @@ fn boot_clock() -> Instant {
 
 #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
 fn nanos(time: rustix::time::Timespec) -> Instant {
-    Instant(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    Instant::from_nanos(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// See above.
@@ -378,7 +340,7 @@ fn nanos(time: rustix::time::Timespec) -> Instant {
 fn boot_clock() -> Instant {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     // An offset, so that "an hour ago" stays representable.
-    Instant(3_600_000_000_000).plus(START.get_or_init(std::time::Instant::now).elapsed())
+    Instant::from_nanos(3_600_000_000_000).plus(START.get_or_init(std::time::Instant::now).elapsed())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use lockkeeper::backend::Backend;
+use lockkeeper::backend::{Acquire, Attempt, Backend, Release, Released, Reply};
 use lockkeeper::layer::{Chaos, Fault, Faulty};
 use lockkeeper::name::Name;
 use lockkeeper::runtime::Runtime;
@@ -369,4 +369,50 @@ async fn an_inner_guard_that_is_released_after_a_loss_says_so() {
     guard.lost().await;
     assert_eq!(inner.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+// An undo that came before the request that it undoes, and whose answer comes when that request can no longer arrive.
+
+/// Carries an acquire out late and never answers it; answers releases late.
+#[derive(Debug)]
+struct Slow(Arc<dyn Backend>);
+
+impl lockkeeper::layer::Layer for Slow {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.0
+    }
+
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self(inner))
+    }
+
+    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
+        let store = Arc::clone(&self.0);
+        let arrives = async move {
+            sleep(ms(2_950)).await;
+            store.acquire(request).await
+        };
+        tokio::spawn(arrives);
+        Box::pin(std::future::pending())
+    }
+
+    fn release(&self, request: Release) -> Reply<'_, Released> {
+        Box::pin(async move {
+            let released = self.0.release(request).await;
+            sleep(ms(300)).await;
+            released
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_undo_is_repeated_although_its_answer_comes_when_all_is_settled() {
+    let runtime = Runtime::simulated();
+    let store = Arc::new(MemoryStore::new(runtime.clone()));
+    let slow = Arc::new(Slow(Arc::<MemoryStore>::clone(&store)));
+    let client = Client::builder().lease(secs(30)).runtime(runtime).with_backend(slow).unwrap();
+    // The request may arrive for 3 s; its caller gives up shortly before, and the undo is carried out at once.
+    assert!(tokio::time::timeout(ms(2_900), client.mutex("x").lock()).await.is_err());
+    sleep(ms(1_000)).await;
+    assert!(store.is_empty(), "the name is held for nobody, for a whole lease");
 }

@@ -68,6 +68,8 @@ pub struct Capabilities {
     pub any_name: bool,
     /// Waiters are woken; else they ask again by themselves.
     pub push: bool,
+    /// How long a notification takes at most where the store polls for its waiters. A client that released gives others that long to come.
+    pub notifies_within: Duration,
     /// A request that arrives after its `not_after` changes nothing. Where this is false an answer that was lost is settled by a
     /// [`Release`](super::Release) with `settle`.
     pub refuses_late: bool,
@@ -103,6 +105,7 @@ impl Capabilities {
             acquire_all: false,
             any_name: false,
             push: false,
+            notifies_within: Duration::ZERO,
             refuses_late: false,
             events: false,
             liveness: Liveness::Lease,
@@ -187,6 +190,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_push(mut self, push: bool) -> Self {
         self.push = push;
+        self
+    }
+
+    /// How long a notification takes at most.
+    #[must_use]
+    pub const fn with_notifies_within(mut self, longest: Duration) -> Self {
+        self.notifies_within = longest;
         self
     }
 

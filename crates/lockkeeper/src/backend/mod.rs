@@ -91,13 +91,26 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) for none, or for names that do not go [together](Self::atomic_groups).
-    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll>;
+    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        drop(requests);
+        let error = self.capabilities().unsupported("several locks in one step");
+        Box::pin(std::future::ready(Err(error)))
+    }
 
     /// Leaves nothing of this owner's claim at the name: neither hold nor place in the queue. (A writer that also reads keeps
     /// reading.) Then, if asked, grants the name to the successor in the same step.
     ///
     /// *Atomic over:* the name's holders and queue. Whoever may now be granted is woken. What others hold is never touched.
     fn release(&self, request: Release) -> Reply<'_, Released>;
+
+    /// Sends this release behind the requests of its owner that got no answer, on the connection that carries them, so that it cannot overtake
+    /// them. It waits for nothing, tells nothing, and may do nothing: the caller sends the same [release](Self::release) in any case.
+    ///
+    /// Called where a future of [`acquire`](Self::acquire) was dropped, when its owner will ask for nothing any more. Stores that carry out requests in the order in
+    /// which they are made need not do anything.
+    fn release_behind(&self, request: &Release) {
+        let _ = request;
+    }
 
     /// Keeps holds alive, or only looks whether they are still there; one answer per request, in their order.
     ///

@@ -191,7 +191,7 @@ pub struct Release {
     pub owner: WireOwner,
     /// Who is to have it next, in the same step. Needs [`Capabilities::hand_over`](super::Capabilities::hand_over).
     pub then: Option<Box<Acquire>>,
-    /// Grants to `then` only if the owner held the name and no other client waits for it, in the queue or by a subscription. Otherwise the
+    /// Grants to `then` only if the owner held the name, nobody has a place in its queue, and no other client subscribes to it. Otherwise the
     /// name is free afterwards and [`Released::next`](super::Released::next) is `None`. Needs
     /// [`Capabilities::hand_over_if_alone`](super::Capabilities::hand_over_if_alone).
     ///

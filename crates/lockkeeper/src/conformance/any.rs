@@ -1,4 +1,4 @@
-//! Any kind of hold under one type, so that what is true of all of them is said once.
+//! Any kind of hold under one type, so that a case for all kinds is written once.
 
 use std::fmt;
 use std::ops::Deref;
@@ -19,16 +19,16 @@ pub(super) enum AnyGuard {
     Permit(Permit),
 }
 
-/// How to take something.
+/// How to acquire something.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct How {
     /// Wait at most this long.
     pub(super) wait: Option<Duration>,
-    /// For this long; `None`: kept alive.
+    /// The lease; `None`: the hold is renewed.
     pub(super) lease: Option<Duration>,
 }
 
-/// A call on `$handle` with the options that `$how` says, and its guard wrapped.
+/// A call on `$handle` with the options in `$how`, and its guard wrapped.
 macro_rules! taking {
     ($handle:expr, $call:ident($($count:ident)?), $how:expr, $wrap:path) => {{
         let handle = $handle;
@@ -43,7 +43,7 @@ macro_rules! taking {
     }};
 }
 
-/// Takes `name` through the handle that makes this claim.
+/// Acquires `name` through the handle for this claim.
 #[must_use]
 pub(super) fn take(session: &Session, name: &str, claim: Claim, how: How) -> BoxFuture<'static, Result<AnyGuard>> {
     let (session, name) = (session.clone(), name.to_owned());
@@ -60,7 +60,7 @@ pub(super) fn take(session: &Session, name: &str, claim: Claim, how: How) -> Box
     })
 }
 
-/// Takes `name` through the handle that makes this claim, if it is free now.
+/// Acquires `name` through the handle for this claim if it is free now.
 #[must_use]
 pub(super) fn try_take(session: &Session, name: &str, claim: Claim) -> BoxFuture<'static, Result<Option<AnyGuard>>> {
     let (session, name) = (session.clone(), name.to_owned());
@@ -75,7 +75,7 @@ pub(super) fn try_take(session: &Session, name: &str, claim: Claim) -> BoxFuture
     })
 }
 
-/// The claim that keeps this one out: a reader is kept out by a writer, all others by their like.
+/// A claim that conflicts with this one: a writer for a reader, the same claim for all others.
 #[must_use]
 pub(super) const fn rival(claim: Claim) -> Claim {
     match claim {
@@ -85,7 +85,7 @@ pub(super) const fn rival(claim: Claim) -> Claim {
 }
 
 impl AnyGuard {
-    /// Gives it back.
+    /// Releases it.
     ///
     /// # Errors
     ///

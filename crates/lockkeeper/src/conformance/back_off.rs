@@ -6,10 +6,10 @@ use crate::backend::{Claim, Kind, Release};
 use crate::name::Name;
 use crate::sync::Mutex;
 
-/// How often one may take it again while another waits: as an exception, not as a rule.
+/// How often a client may acquire it again while another one waits.
 const AGAIN: u32 = 10;
 
-/// Has one client give back and take again, with a new handle each time, while another waits.
+/// One client releases and acquires again, with a new handle each time, while another one waits.
 async fn lets_another_in(world: &World, claim: Claim) {
     let (ours, theirs) = (world.client(), world.client());
     let mut guard = take(&ours, "m", claim, How::default()).await.unwrap();

@@ -1,4 +1,4 @@
-//! Giving up: a call that is dropped at any point leaves nothing behind.
+//! Cancelled calls: a call that is dropped at any point leaves nothing behind.
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::sync::{CountDownLatch, CountingSemaphore, MultiLock, Mutex, RwLock};
 
 const PERMIT: Claim = Claim::Permits { take: 1, of: 1 };
 
-/// Polls up to `times` times, letting the rest of the world go on in between; what it ended with, if it did.
+/// Polls up to `times` times and lets other tasks run in between. Returns the result if the future completed.
 async fn poll<T>(world: &World, future: &mut BoxFuture<'_, T>, times: usize) -> Option<T> {
     for _ in 0..times {
         if let Poll::Ready(ended) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -31,7 +31,7 @@ async fn becomes_free(world: &World) {
         .await;
 }
 
-/// Free now is not free for good: a request that was on its way when its call was dropped may come yet, and is undone again.
+/// A name that is free now may be acquired once more by a request of a dropped call that is still on its way; that is undone too.
 async fn another_gets_it(world: &World, other: &Session, claim: Claim) {
     for _ in 0..100 {
         becomes_free(world).await;
@@ -59,7 +59,7 @@ async fn cut_when_free(world: &World, claim: Claim) {
     }
 }
 
-/// Drops the acquire of a held name after n polls, some of them after the holder let go of it; then another gets it.
+/// Drops the acquire of a held name after n polls, some of them after the holder released it; then another client acquires it.
 async fn cut_when_held(world: &World, claim: Claim) {
     world.chaos().yielding(1);
     let (client, other) = (world.client(), world.client());
@@ -84,7 +84,7 @@ pub async fn a_free_mutex_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_free(world, Claim::Mutex).await;
 }
 
-/// P5: a mutex that another holds.
+/// P5: a mutex that another client holds.
 pub async fn a_held_mutex_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_held(world, Claim::Mutex).await;
 }
@@ -94,27 +94,27 @@ pub async fn a_free_fair_mutex_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_free(world, Claim::Fair).await;
 }
 
-/// P5: a fair mutex that another holds: the queue is empty, too.
+/// P5: a fair mutex that another client holds: the queue is empty afterwards.
 pub async fn a_held_fair_mutex_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_held(world, Claim::Fair).await;
 }
 
-/// P5: the shared side of a free lock.
+/// P5: the read side of a free lock.
 pub async fn a_free_read_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_free(world, Claim::Read).await;
 }
 
-/// P5: the shared side of a lock that another writes.
+/// P5: the read side of a lock that another client holds for writing.
 pub async fn a_held_read_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_held(world, Claim::Read).await;
 }
 
-/// P5: the exclusive side of a free lock.
+/// P5: the write side of a free lock.
 pub async fn a_free_write_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_free(world, Claim::Write).await;
 }
 
-/// P5: the exclusive side of a lock that another has: the mark that holds readers up is gone, too.
+/// P5: the write side of a lock that another client holds: the mark that makes readers wait is removed too.
 pub async fn a_held_write_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_held(world, Claim::Write).await;
 }
@@ -124,12 +124,12 @@ pub async fn a_free_permit_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_free(world, PERMIT).await;
 }
 
-/// P5: a permit that another has.
+/// P5: a permit that another client holds.
 pub async fn a_held_permit_is_left_wherever_it_is_dropped(world: &World) {
     cut_when_held(world, PERMIT).await;
 }
 
-/// P5: several locks of which another holds one: neither a hold nor a place is left at any of them.
+/// P5: several locks of which another client holds one: no hold and no place in a queue is left.
 pub async fn a_held_multi_lock_is_left_wherever_it_is_dropped(world: &World) {
     world.chaos().yielding(1);
     let client = world.client();
@@ -153,7 +153,7 @@ async fn is_unused(world: &World, name: &str) -> bool {
     world.look(name).await.is_none_or(|found| found.holders.is_empty() && found.queue.is_empty())
 }
 
-/// P5: whatever it waited for, a waiter that gave up or was dropped while it waited has no place in the queue.
+/// P5: a waiter for any claim that timed out or was dropped has no place in the queue.
 pub async fn a_waiter_of_any_claim_that_gives_up_leaves_no_place(world: &World) {
     let client = world.client();
     for claim in world.claims() {
@@ -170,7 +170,7 @@ pub async fn a_waiter_of_any_claim_that_gives_up_leaves_no_place(world: &World) 
     }
 }
 
-/// P5: a waiter to whom the holder in the same process is just handing over.
+/// P5: a waiter that is dropped while the holder in the same process hands over to it.
 pub async fn a_hand_over_is_left_wherever_it_is_dropped(world: &World) {
     world.chaos().yielding(2);
     let client = world.client();
@@ -221,7 +221,7 @@ pub async fn a_dropped_release_still_releases(world: &World) {
     }
 }
 
-/// An extension that is dropped leaves the hold as good as it was, or better.
+/// An extension that is dropped never shortens the hold.
 pub async fn a_dropped_extension_harms_nothing(world: &World) {
     world.chaos().yielding(2);
     let client = world.client();
@@ -252,7 +252,7 @@ pub async fn a_dropped_downgrade_releases_both_sides(world: &World) {
     }
 }
 
-/// An owner whose acquire was dropped can take it anew, and so can others.
+/// After a dropped acquire the same owner can acquire the name, and so can others.
 pub async fn an_owner_can_take_it_after_a_dropped_acquire(world: &World) {
     world.chaos().yielding(2);
     let client = world.client();
@@ -268,7 +268,7 @@ pub async fn an_owner_can_take_it_after_a_dropped_acquire(world: &World) {
     }
 }
 
-/// A wait for permits of a counting semaphore that is dropped while it waits takes nothing.
+/// A dropped wait for permits of a counting semaphore takes no permit.
 pub async fn a_dropped_wait_for_a_number_takes_nothing(world: &World) {
     let client = world.client();
     let counter = CountingSemaphore::new(&client, "c");
@@ -283,7 +283,7 @@ pub async fn a_dropped_wait_for_a_number_takes_nothing(world: &World) {
     assert_eq!(counter.available().await.unwrap(), 1);
 }
 
-/// A wait for a latch only looks: dropped anywhere, nothing happened.
+/// A wait for a latch changes nothing, wherever it is dropped.
 pub async fn a_dropped_wait_for_a_latch_changes_nothing(world: &World) {
     world.chaos().yielding(1);
     let client = world.client();

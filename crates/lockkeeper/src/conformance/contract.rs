@@ -1,4 +1,4 @@
-//! The contract itself, request by request: what a store must do before any client is written.
+//! The contract, request by request, without the client on top.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub async fn acquiring_twice_is_once(world: &World) {
     }
 }
 
-/// Twice is once: a release sent again says that nothing was held any more, and frees nobody who came in between.
+/// Twice is once: a release sent again answers that nothing was held, and does not release the next holder.
 pub async fn releasing_twice_is_once(world: &World) {
     for claim in world.claims() {
         let name = format!("{claim:?}");
@@ -99,7 +99,7 @@ pub async fn a_lease_is_lengthened_and_never_shortened(world: &World) {
     }
 }
 
-/// P5: a lease that ended is gone for everybody: nothing to renew, nothing to release, free to take.
+/// P5: after the end of a lease there is nothing to renew and nothing to release, and the name is free.
 pub async fn an_ended_lease_is_gone(world: &World) {
     for claim in world.claims() {
         let name = format!("{claim:?}");
@@ -131,12 +131,12 @@ pub async fn renewals_are_answered_one_by_one(world: &World) {
     }
 }
 
-/// The moment that is over on every clock here.
+/// A time that has passed on every clock.
 fn past(world: &World) -> Instant {
     Instant::from_nanos(world.now().as_nanos().saturating_sub(world.units(10).as_nanos() as u64))
 }
 
-/// Never late: an acquire that arrives after its time changes nothing, not even for the one who holds it.
+/// Never late: an acquire that arrives after its `not_after` changes nothing, not even for the holder.
 pub async fn a_late_acquire_changes_nothing(world: &World) {
     for claim in world.claims() {
         let name = format!("{claim:?}");
@@ -201,7 +201,7 @@ async fn hand_over(world: &World, owner: WireOwner, then: Acquire) -> Released {
     world.backend().release(release).await.unwrap()
 }
 
-/// A hand-over gives it to the successor in one step; sent again it is the same; from one who has nothing it takes nothing.
+/// A hand-over grants to the successor in one step. Sent twice it has the same result; from an owner without a hold it grants nothing.
 pub async fn a_hand_over_is_one_step(world: &World) {
     let (first, second, third) = (world.stranger(), world.stranger(), world.stranger());
     world.grant(world.ask("m", Claim::Mutex, first)).await;
@@ -217,7 +217,7 @@ pub async fn a_hand_over_is_one_step(world: &World) {
     assert!(world.give_back("m", Claim::Mutex, second).await);
 }
 
-/// A successor that comes too late is not granted, and the release is one all the same.
+/// A late successor is granted nothing, and the release takes effect.
 pub async fn a_late_successor_is_not_granted(world: &World) {
     let (first, second) = (world.stranger(), world.stranger());
     world.grant(world.ask("m", Claim::Mutex, first)).await;
@@ -227,8 +227,7 @@ pub async fn a_late_successor_is_not_granted(world: &World) {
     assert_eq!(world.holders("m").await, 0);
 }
 
-/// Several names are taken together, with a grant for each. What stands in braces is the same, so that they are in one place wherever a store has
-/// several.
+/// Several names are acquired together, with a grant for each. The part in braces is the same, so that a cluster keeps them in one slot.
 pub async fn several_names_are_taken_together(world: &World) {
     let owner = world.stranger();
     let requests: Vec<_> = ["{all}a", "{all}b", "{all}c"].map(|name| world.ask(name, Claim::Mutex, owner)).into();
@@ -242,7 +241,7 @@ pub async fn several_names_are_taken_together(world: &World) {
     }
 }
 
-/// Or none of them is: the first that is busy is named, and nothing is changed, neither held nor queued nor lengthened.
+/// If one is busy, none is acquired: the answer names the first busy one, and nothing is held, queued or extended.
 pub async fn several_names_or_none(world: &World) {
     let (owner, other) = (world.stranger(), world.stranger());
     for name in ["{all}b", "{all}c"] {
@@ -256,7 +255,7 @@ pub async fn several_names_or_none(world: &World) {
     assert!(left.is_none_or(|left| left <= world.units(10)), "the lease of z was lengthened");
     let late = Acquire { not_after: past(world), ..ask("{all}d") };
     assert_eq!(world.backend().acquire_all(vec![ask("{all}a"), late]).await.unwrap(), AttemptAll::Late);
-    // Two owners for one exclusive name cannot both have it.
+    // Two owners cannot both hold one exclusive name.
     let twice = vec![ask("{all}a"), world.ask("{all}a", Claim::Mutex, world.stranger())];
     let answer = world.backend().acquire_all(twice).await.unwrap();
     assert!(matches!(answer, AttemptAll::Busy { index: 1, .. }), "{answer:?}");
@@ -269,7 +268,7 @@ pub async fn several_names_or_none(world: &World) {
     }
 }
 
-/// Several names of which one is of another kind: refused whole, and nothing changed.
+/// Several names of which one has another kind: all are refused, and nothing changes.
 pub async fn several_names_with_a_wrong_kind_change_nothing(world: &World) {
     let (owner, reader) = (world.stranger(), world.stranger());
     world.grant(world.ask("{all}r", Claim::Read, reader)).await;
@@ -312,7 +311,7 @@ pub async fn a_subscriber_is_notified_of_what_happens_afterwards(world: &World) 
     }
 }
 
-/// P6: and what changes a number notifies those who wait for it.
+/// P6: a change of a number notifies its waiters.
 pub async fn a_subscriber_is_notified_when_a_number_changes(world: &World) {
     let can = world.capabilities();
     if can.counting_semaphore {

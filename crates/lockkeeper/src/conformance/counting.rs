@@ -1,4 +1,4 @@
-//! A bare number that nobody owns: what is taken stays taken, what is given is there for all.
+//! Counting semaphores: a shared number without owners and leases.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::error::ErrorKind;
 use crate::layer::{Fault, Faulty};
 use crate::sync::CountingSemaphore;
 
-/// The number is the same for all clients, and is never taken below zero.
+/// All clients see the same number, and acquiring never makes it negative.
 pub async fn counts_what_is_given_and_taken(world: &World) {
     let (ours, theirs) = (world.client(), world.client());
     let (here, there) = (CountingSemaphore::new(&ours, "c"), CountingSemaphore::new(&theirs, "c"));
@@ -21,7 +21,7 @@ pub async fn counts_what_is_given_and_taken(world: &World) {
     assert_eq!(there.available().await.unwrap(), 0);
 }
 
-/// P6: who waits for two is not served by one, and is woken by the second, however it comes.
+/// P6: a waiter for two permits is not served by one, and is woken by the second, however it is added.
 pub async fn wakes_a_waiter_when_enough_is_there(world: &World) {
     let (ours, theirs) = (world.client(), world.client());
     let here = CountingSemaphore::new(&ours, "c");
@@ -45,7 +45,7 @@ pub async fn wakes_a_waiter_when_enough_is_there(world: &World) {
     }
 }
 
-/// P6: with notifications lost, refused or unanswered a waiter is a second late at most.
+/// P6: if notifications are lost, refused or unanswered, a waiter is at most a second late.
 pub async fn a_lost_wake_up_costs_at_most_a_second(world: &World) {
     let (ours, theirs) = (world.client(), world.client());
     for fault in [None, Some(Fault::Refuse), Some(Fault::LoseRequest)] {
@@ -83,7 +83,7 @@ pub async fn gives_out_exactly_what_is_there(world: &World) {
     assert_eq!(got, 10);
 }
 
-/// Nothing comes back by itself, and nothing goes: it has no lease.
+/// Permits do not return by themselves: there is no lease.
 pub async fn nothing_comes_back_by_itself(world: &World) {
     let client = world.client();
     let semaphore = CountingSemaphore::new(&client, "c");
@@ -93,7 +93,7 @@ pub async fn nothing_comes_back_by_itself(world: &World) {
     assert_eq!(semaphore.available().await.unwrap(), 2);
 }
 
-/// Taking none needs none, and makes nothing of nothing.
+/// Acquiring zero permits always succeeds and creates nothing.
 pub async fn taking_none_is_immediate_and_changes_nothing(world: &World) {
     let client = world.client();
     let semaphore = CountingSemaphore::new(&client, "c");
@@ -104,7 +104,7 @@ pub async fn taking_none_is_immediate_and_changes_nothing(world: &World) {
     assert_eq!(semaphore.available().await.unwrap(), 2);
 }
 
-/// What is given before anybody set a number is not lost by setting it.
+/// Permits that were added before the number is set are not lost by setting it.
 pub async fn what_is_given_before_it_is_set_stays(world: &World) {
     let client = world.client();
     let semaphore = CountingSemaphore::new(&client, "c");
@@ -113,7 +113,7 @@ pub async fn what_is_given_before_it_is_set_stays(world: &World) {
     assert_eq!(semaphore.available().await.unwrap(), 1);
 }
 
-/// It is set once; empty is not unset.
+/// It can be set once; a number of zero counts as set.
 pub async fn is_set_once(world: &World) {
     let client = world.client();
     let semaphore = CountingSemaphore::new(&client, "c");
@@ -124,7 +124,7 @@ pub async fn is_set_once(world: &World) {
     assert_eq!(semaphore.available().await.unwrap(), 0);
 }
 
-/// Permits may be taken away below zero; then so many must come before anybody is served.
+/// The number may be reduced below zero; then nobody is served before it is positive again.
 pub async fn adding_may_go_below_zero(world: &World) {
     let client = world.client();
     let semaphore = CountingSemaphore::new(&client, "c");
@@ -152,7 +152,7 @@ pub async fn drains_all_there_are(world: &World) {
     assert_eq!(semaphore.available().await.unwrap(), 0);
 }
 
-/// Removed, it is as if it had never been.
+/// After it is removed it can be set again.
 pub async fn removing_starts_anew(world: &World) {
     let client = world.client();
     let semaphore = CountingSemaphore::new(&client, "c");
@@ -163,14 +163,14 @@ pub async fn removing_starts_anew(world: &World) {
     assert!(semaphore.try_set(1).await.unwrap());
 }
 
-/// A number that makes no sense is refused.
+/// A number out of range is refused.
 pub async fn giving_none_is_refused(world: &World) {
     let client = world.client();
     let error = CountingSemaphore::new(&client, "c").release(0).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-/// A waiter whose time is up has taken nothing, and the time is kept.
+/// A waiter that times out has taken nothing, and times out at its limit.
 pub async fn a_waiter_that_gives_up_takes_nothing(world: &World) {
     let client = world.client();
     let semaphore = CountingSemaphore::new(&client, "c");
@@ -185,7 +185,7 @@ pub async fn a_waiter_that_gives_up_takes_nothing(world: &World) {
     assert_eq!(semaphore.available().await.unwrap(), 2);
 }
 
-/// A request whose answer was lost is sent again and counts once; if nothing certain can be said, that is said.
+/// A request whose answer was lost is sent again and counts once. If the outcome stays unknown, the error is `Indeterminate`.
 pub async fn a_lost_answer_counts_once(world: &World) {
     let client = world.client_with(|settings| settings.command_timeout = world.units(6));
     let semaphore = CountingSemaphore::new(&client, "c");

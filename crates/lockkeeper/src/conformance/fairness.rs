@@ -9,7 +9,7 @@ use crate::error::ErrorKind;
 use crate::layer::Faulty;
 use crate::sync::{FairMutex, Mutex};
 
-/// Each waiter of a different client gets it in the order in which they came.
+/// Waiters of different clients acquire it in the order of arrival.
 pub async fn serves_in_order_across_clients(world: &World) {
     let clients = [world.client(), world.client(), world.client()];
     let guard = FairMutex::new(&clients[0], "m").lock().await.unwrap();
@@ -108,7 +108,7 @@ pub async fn a_waiter_that_gives_up_leaves_no_place(world: &World) {
     assert!(world.give_back("m", Claim::Fair, holder).await);
 }
 
-/// A try stands in no queue, and does not overtake those who do, even at the moment when it is free.
+/// A try has no place in the queue, and does not overtake waiters that have one, even while the lock is free.
 pub async fn a_try_neither_queues_nor_overtakes(world: &World) {
     let client = world.client();
     let waiter = world.stranger();
@@ -123,7 +123,7 @@ pub async fn a_try_neither_queues_nor_overtakes(world: &World) {
     assert!(world.give_back("m", Claim::Fair, waiter).await);
 }
 
-/// P6: a head that leaves the queue while the lock is free passes its turn on, and the next is told.
+/// P6: a first waiter that leaves while the lock is free passes its turn on: the next one is notified.
 pub async fn a_withdrawn_head_passes_the_turn_on(world: &World) {
     let (head, next) = (world.stranger(), world.stranger());
     let holder = world.occupy("m", Claim::Fair).await;
@@ -143,7 +143,7 @@ pub async fn a_withdrawn_head_passes_the_turn_on(world: &World) {
     assert!(world.give_back("m", Claim::Fair, next).await);
 }
 
-/// People see the queue in its order.
+/// `inspect` shows the queue in its order.
 pub async fn the_queue_is_seen_in_its_order(world: &World) {
     let holder = world.occupy("m", Claim::Fair).await;
     // Numbers that do not grow with the order of arrival, so that it is not by their value.
@@ -163,7 +163,7 @@ pub async fn the_queue_is_seen_in_its_order(world: &World) {
     }
 }
 
-/// Asking again keeps the place; who comes later stays behind.
+/// Asking again keeps the place; later waiters stay behind.
 pub async fn asking_again_keeps_the_place(world: &World) {
     let (first, second) = (world.stranger(), world.stranger());
     let holder = world.occupy("m", Claim::Fair).await;
@@ -181,7 +181,7 @@ pub async fn asking_again_keeps_the_place(world: &World) {
     assert!(world.give_back("m", Claim::Fair, second).await);
 }
 
-/// A living waiter keeps its place however long it waits: who comes when it has waited for longer than a place lasts stays behind.
+/// A living waiter keeps its place however long it waits, also beyond the time that one request keeps a place.
 pub async fn a_place_lasts_while_its_waiter_lives(world: &World) {
     let holder = world.occupy("m", Claim::Fair).await;
     let patient = world.client_with(|settings| settings.place = Duration::from_secs(2));
@@ -198,7 +198,7 @@ pub async fn a_place_lasts_while_its_waiter_lives(world: &World) {
     assert!(world.give_back("m", Claim::Fair, late).await);
 }
 
-/// P5: when a holder dies the one who has waited longest gets it, not whoever asks first.
+/// P5: when a holder dies, the waiter that has waited longest acquires it, not the one that asks first.
 pub async fn an_expired_hold_goes_to_the_head(world: &World) {
     let began = world.now();
     world.grant(world.ask("m", Claim::Fair, world.stranger())).await;
@@ -218,6 +218,6 @@ pub async fn an_expired_hold_goes_to_the_head(world: &World) {
     }
     assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
     let took = world.since(began);
-    // The head asks when the lease ends; each of the others is told, or asks within a second.
+    // The first waiter asks when the lease ends; each of the others is notified, or asks within a second.
     assert!(took < world.units(10) + 3 * Duration::from_secs(1) + world.slack(), "all served after {took:?}");
 }

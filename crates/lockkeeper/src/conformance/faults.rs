@@ -1,4 +1,4 @@
-//! Trouble between the client and the store: lost requests, lost answers, refusals. Each call ends rightly, and nothing is left.
+//! Trouble between the client and the store: lost requests, lost answers, refusals. Each call ends with the right answer, and leaves nothing.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::layer::{Fault, Faulty};
 use crate::name::Name;
 use crate::sync::Mutex;
 
-/// Takes every kind of lock while the first acquire meets `fault`; it is held once afterwards, and by the guard's owner.
+/// Acquires every kind of lock while the first request meets `fault`. It is then held once, by the guard's owner.
 async fn acquire_despite(world: &World, fault: Fault, carried_out: usize) {
     let client = world.client();
     for claim in world.claims() {
@@ -36,7 +36,7 @@ pub async fn a_grant_without_an_answer_is_asked_for_again(world: &World) {
     acquire_despite(world, Fault::LoseReply, 2).await;
 }
 
-/// P5: so is one whose answer was broken.
+/// P5: the same for a broken answer.
 pub async fn a_grant_with_a_broken_answer_is_asked_for_again(world: &World) {
     acquire_despite(world, Fault::BreakReply, 2).await;
 }
@@ -80,7 +80,7 @@ pub async fn a_release_without_an_answer_is_success(world: &World) {
     }
 }
 
-/// A dropped guard is given back though the first attempts fail.
+/// A dropped guard is released although the first attempts fail.
 pub async fn a_dropped_guard_is_given_back_despite_trouble(world: &World) {
     let client = world.client();
     for fault in [Fault::LoseReply, Fault::BreakReply, Fault::LoseRequest, Fault::Refuse] {
@@ -91,7 +91,7 @@ pub async fn a_dropped_guard_is_given_back_despite_trouble(world: &World) {
     }
 }
 
-/// When the store takes no release the caller is told, and the release goes on: it is free as soon as the store is back.
+/// When the store does not answer a release, the caller gets an error, and the release is retried: the name is free once the store is back.
 pub async fn a_failed_release_goes_on_in_the_background(world: &World) {
     let client = world.client_with(|settings| settings.command_timeout = world.units(4));
     let guard = Mutex::new(&client, "m").lock().await.unwrap();
@@ -105,7 +105,7 @@ pub async fn a_failed_release_goes_on_in_the_background(world: &World) {
     assert!(world.since(back) < Duration::from_secs(2) + world.slack());
 }
 
-/// An unreachable store is told apart from a lock that others hold, and told within the time allowed for waiting.
+/// The error for an unreachable store differs from the one for a held lock, and comes within the timeout.
 pub async fn an_unreachable_store_is_told_within_the_wait(world: &World) {
     let client = world.client();
     for (fault, kind) in [
@@ -166,7 +166,7 @@ pub async fn a_waiter_survives_trouble_with_the_store(world: &World) {
     guard.release().await.unwrap();
 }
 
-/// P5: whoever gives up after a lost grant leaves it free long before its lease ends.
+/// P5: a call that gives up after a lost grant leaves the name free long before the lease ends.
 pub async fn a_grant_that_nobody_heard_of_is_given_back(world: &World) {
     let client = world.client();
     for claim in world.claims() {
@@ -199,7 +199,7 @@ pub async fn a_hand_over_without_an_answer_is_one_hold(world: &World) {
     }
 }
 
-/// P1: with every sort of trouble at once no update is lost, and everybody has its turns.
+/// P1: with all faults at once no update is lost, and everybody gets turns.
 pub async fn a_storm_of_faults_loses_no_update(world: &World) {
     for round in 0..40 {
         for (number, which) in [Faulty::Acquire, Faulty::Release, Faulty::Renew, Faulty::Watch].into_iter().enumerate() {

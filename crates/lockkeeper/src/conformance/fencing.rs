@@ -1,4 +1,4 @@
-//! Tokens: later is larger, whatever happened in between (P2).
+//! Fencing tokens: later grants have larger ones, whatever happened in between (P2).
 
 use super::World;
 use crate::backend::{Acquire, Claim};
@@ -69,7 +69,7 @@ pub async fn tokens_grow_across_force(world: &World) {
     new.release().await.unwrap();
 }
 
-/// P2: across a grant whose answer was lost: what the caller is told is larger than all before, and smaller than all after.
+/// P2: across a grant whose answer was lost: the token that the caller gets is larger than all earlier ones and smaller than all later ones.
 pub async fn tokens_grow_across_lost_answers(world: &World) {
     let client = world.client();
     let mut last = 0;

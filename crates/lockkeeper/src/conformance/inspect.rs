@@ -1,4 +1,4 @@
-//! What people see: holders, queues and numbers, and who is behind an owner.
+//! `inspect` and `list`: holders, queues and numbers, and the client behind an owner.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -65,7 +65,7 @@ pub async fn shows_numbers(world: &World) {
     permit.release().await.unwrap();
 }
 
-/// Who waits for its turn is seen, with its client's card, and nobody who has stopped waiting.
+/// Waiters are shown with their client's card, and only as long as they wait.
 pub async fn shows_who_waits(world: &World) {
     // A client of its own: cards are by client, and other cases run beside this one.
     let waiter = WireOwner { client: world.runtime().client_id(), ..world.stranger() };
@@ -138,7 +138,7 @@ pub async fn lists_what_matches_a_pattern(world: &World) {
     client.close().await.unwrap();
 }
 
-/// A client that told who it is is seen behind its holds, until it has not said so for too long.
+/// The card of a client is shown with its holds until it expires.
 pub async fn shows_who_is_behind_an_owner(world: &World) {
     let owner = world.stranger();
     let card = ClientCard {

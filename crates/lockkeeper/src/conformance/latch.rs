@@ -21,7 +21,7 @@ pub async fn opens_when_all_events_have_happened(world: &World) {
     there.wait().await.unwrap();
 }
 
-/// P6: all who wait are woken together, and not before.
+/// P6: all waiters are woken together, and not before the count is zero.
 pub async fn wakes_all_who_wait(world: &World) {
     let (ours, theirs) = (world.client(), world.client());
     let latch = CountDownLatch::new(&ours, "l");
@@ -123,7 +123,7 @@ pub async fn a_missing_one_is_open(world: &World) {
     assert!(world.look("l").await.is_none(), "looking left something");
 }
 
-/// P6: removing a latch lets those who wait go on.
+/// P6: removing a latch wakes its waiters.
 pub async fn removing_lets_those_who_wait_go_on(world: &World) {
     let (ours, theirs) = (world.client(), world.client());
     let latch = CountDownLatch::new(&ours, "l");
@@ -139,7 +139,7 @@ pub async fn removing_lets_those_who_wait_go_on(world: &World) {
     assert!(took < world.soon(), "woken after {took:?}");
 }
 
-/// It stays closed for as long as it takes: it has no lease.
+/// It stays closed without a time limit: there is no lease.
 pub async fn stays_closed_without_a_lease(world: &World) {
     let client = world.client();
     let latch = CountDownLatch::new(&client, "l");
@@ -169,7 +169,7 @@ pub async fn a_latch_of_none_is_refused(world: &World) {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-/// An event whose answer was lost is told again and counts once; if nothing certain can be said, that is said.
+/// A count whose answer was lost is sent again and counts once. If the outcome stays unknown, the error is `Indeterminate`.
 pub async fn a_lost_answer_counts_once(world: &World) {
     let client = world.client_with(|settings| settings.command_timeout = world.units(6));
     let latch = CountDownLatch::new(&client, "l");

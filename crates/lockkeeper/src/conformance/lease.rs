@@ -1,4 +1,4 @@
-//! How long a hold is good, and how its end is told.
+//! How long a hold is valid, and how its end is reported.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ fn drift(lease: Duration) -> Duration {
     lease / 100 + Duration::from_millis(2)
 }
 
-/// Without a lease of its own a hold is kept alive, of whatever kind it is.
+/// Without an explicit lease a hold of any kind is renewed.
 pub async fn a_kept_hold_outlives_many_leases(world: &World) {
     let (client, other) = (world.client(), world.client());
     let mut guards = Vec::new();
@@ -33,7 +33,7 @@ pub async fn a_kept_hold_outlives_many_leases(world: &World) {
     }
 }
 
-/// P3, P5: with a lease of its own it ends by itself, of whatever kind it is, and says so.
+/// P3, P5: with an explicit lease a hold of any kind ends by itself, and the guard reports it.
 pub async fn an_explicit_lease_ends_by_itself(world: &World) {
     let client = world.client();
     for claim in world.claims() {
@@ -92,7 +92,7 @@ pub async fn extending_lengthens(world: &World) {
     drop(guard);
 }
 
-/// Asking for less than there is takes nothing away.
+/// A shorter extension never shortens a hold.
 pub async fn extending_never_shortens(world: &World) {
     let (client, other) = (world.client(), world.client());
     let guard = Mutex::new(&client, "m").lock().lease(world.units(40)).await.unwrap();
@@ -105,7 +105,7 @@ pub async fn extending_never_shortens(world: &World) {
     guard.release().await.unwrap();
 }
 
-/// What is lost cannot be extended, neither when that is known nor when the store is the first to say it.
+/// A lost hold cannot be extended, whether the loss is known or the store is the first to report it.
 pub async fn a_lost_hold_cannot_be_extended(world: &World) {
     let client = world.client();
     let expired = Mutex::new(&client, "a").lock().lease(world.units(2)).await.unwrap();
@@ -117,7 +117,7 @@ pub async fn a_lost_hold_cannot_be_extended(world: &World) {
     assert_eq!(expired.extend(world.units(9)).await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// Leases that make no sense, or that the store cannot keep, are refused, and nothing is taken.
+/// Leases out of the store's range are refused, and nothing is acquired.
 pub async fn a_lease_out_of_range_is_refused(world: &World) {
     let client = world.client();
     let (least, most) = (world.capabilities().min_lease, world.capabilities().max_lease);
@@ -148,7 +148,7 @@ pub async fn work_is_dropped_when_the_hold_is_lost(world: &World) {
     assert_eq!(guard.run(async { 42 }).await.unwrap_err().kind(), ErrorKind::Lost, "lost before it began");
 }
 
-/// Takes the name by force and checks that its holder is told in time (P4).
+/// Releases the name by force and checks that its holder learns of it in time (P4).
 async fn told_in_time(world: &World, guard: MutexGuard, lease: Duration) {
     let began = world.now();
     world.force("m").await;
@@ -159,7 +159,7 @@ async fn told_in_time(world: &World, guard: MutexGuard, lease: Duration) {
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
-/// P4: while the store answers a loss is told within a third of the lease.
+/// P4: while the store answers, a loss is reported within a third of the lease.
 pub async fn a_loss_is_told_within_a_third_of_the_lease(world: &World) {
     let client = world.client();
     let guard = Mutex::new(&client, "m").lock().await.unwrap();
@@ -194,7 +194,7 @@ pub async fn a_long_explicit_lease_is_looked_at(world: &World) {
     told_in_time(world, guard, lease).await;
 }
 
-/// P4: an unreachable store is told at the deadline: not later, and not earlier, since unknown is not lost.
+/// P4: with an unreachable store the loss is reported at the deadline: not later, and not earlier, because unknown is not lost.
 pub async fn an_unreachable_store_is_told_at_the_deadline(world: &World) {
     for fault in [Fault::Refuse, Fault::LoseRequest, Fault::LoseReply] {
         let client = world.client();

@@ -25,7 +25,7 @@ pub async fn closing_gives_everything_back(world: &World) {
     client.close().await.expect("closing twice is closing once");
 }
 
-/// Who waits when the client is closed is told within a second.
+/// Waiters of a closed client get an error within a second.
 pub async fn closing_ends_those_who_wait(world: &World) {
     let client = world.client();
     let holder = world.occupy("m", Claim::Mutex).await;
@@ -44,7 +44,7 @@ pub async fn closing_ends_those_who_wait(world: &World) {
     assert!(world.give_back("m", Claim::Mutex, holder).await);
 }
 
-/// P5: a dropped guard is given back in the background, soon.
+/// P5: a dropped guard is released in the background, soon.
 pub async fn a_dropped_guard_is_given_back(world: &World) {
     let client = world.client();
     drop(Mutex::new(&client, "m").lock().await.unwrap());

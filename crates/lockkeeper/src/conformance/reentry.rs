@@ -1,11 +1,11 @@
-//! Taking a lock again: for those who ask for it, and only for them.
+//! Re-entry: only for callers that ask for it.
 
 use super::World;
 use crate::error::ErrorKind;
 use crate::layer::Faulty;
 use crate::sync::{FairMutex, Mutex, RwLock};
 
-/// An owner takes it again without a request; it is free when the last guard is gone, in whatever order they go.
+/// An owner re-enters without a request. The name is free when the last guard is gone, in any order.
 pub async fn an_owner_takes_it_again_without_a_request(world: &World) {
     let client = world.client();
     let mutex = Mutex::new(&client, "m").owned_by(&world.owner(&client));
@@ -47,7 +47,7 @@ pub async fn others_are_excluded(world: &World) {
     guard.release().await.unwrap();
 }
 
-/// A guard can be taken again by whoever has it.
+/// A guard can be re-entered by its holder.
 pub async fn a_guard_is_taken_again(world: &World) {
     let client = world.client();
     let guard = Mutex::new(&client, "m").lock().await.unwrap();
@@ -120,7 +120,7 @@ pub async fn an_owner_of_another_client_is_refused(world: &World) {
     assert_eq!(world.holders("m").await, 0);
 }
 
-/// A fair mutex and both sides of a read-write lock are taken again in the same way.
+/// A fair mutex and both sides of a read-write lock are re-entered in the same way.
 pub async fn every_lock_can_be_taken_again(world: &World) {
     let client = world.client();
     let owner = world.owner(&client);

@@ -220,7 +220,7 @@ pub async fn a_dead_waiting_writer_is_skipped(world: &World) {
     world.give_back("r", Claim::Read, holder).await;
 }
 
-/// P1: from writing to reading with no other writer between, while one waits; waiting readers come in, the writer waits on.
+/// P1: a downgrade lets no other writer in between. Waiting readers are granted, a waiting writer waits on.
 pub async fn a_downgrade_lets_readers_in_and_no_writer_between(world: &World) {
     let (ours, theirs) = (world.client(), world.client());
     let lock = RwLock::new(&ours, "r");
@@ -247,7 +247,7 @@ pub async fn a_downgrade_lets_readers_in_and_no_writer_between(world: &World) {
     rival.await.unwrap().release().await.unwrap();
 }
 
-/// What was downgraded is kept alive like any other hold.
+/// A downgraded hold is renewed like any other.
 pub async fn a_downgraded_hold_is_kept(world: &World) {
     let client = world.client();
     let lock = RwLock::new(&client, "r");
@@ -258,7 +258,7 @@ pub async fn a_downgraded_hold_is_kept(world: &World) {
     reader.release().await.unwrap();
 }
 
-/// The guard of another lock is not downgraded, and not kept.
+/// The guard of another lock is refused, and released.
 pub async fn a_downgrade_needs_the_guard_of_this_lock(world: &World) {
     let client = world.client();
     let other = RwLock::new(&client, "other").write().await.unwrap();
@@ -285,7 +285,7 @@ pub async fn an_owner_reads_while_it_writes(world: &World) {
     other.release().await.unwrap();
 }
 
-/// Giving back one side leaves the other.
+/// Releasing one side keeps the other.
 pub async fn releasing_one_side_leaves_the_other(world: &World) {
     let (ours, theirs) = (world.client(), world.client());
     let lock = RwLock::new(&ours, "r").owned_by(&world.owner(&ours));
@@ -297,7 +297,7 @@ pub async fn releasing_one_side_leaves_the_other(world: &World) {
     assert_eq!(world.holders("r").await, 0);
 }
 
-/// An owner that reads and asks to write would wait for itself: it is told at once.
+/// An owner that reads and asks to write would wait for itself: it gets an error at once.
 pub async fn an_owner_that_reads_and_wants_to_write_is_told(world: &World) {
     let client = world.client();
     let lock = RwLock::new(&client, "r").owned_by(&world.owner(&client));
@@ -311,7 +311,7 @@ pub async fn an_owner_that_reads_and_wants_to_write_is_told(world: &World) {
     lock.write().await.unwrap().release().await.unwrap();
 }
 
-/// Force takes it from readers and writers alike.
+/// A forced release removes readers and writers alike.
 pub async fn a_forced_release_frees_both_sides(world: &World) {
     let client = world.client();
     let owners = [world.stranger(), world.stranger()];

@@ -1,4 +1,4 @@
-//! So many at once and no more, each under a lease.
+//! Semaphores: a number of permits, each with a lease.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use crate::backend::{Acquire, Claim, CountOp, Kind, SemaphoreOp};
 use crate::error::ErrorKind;
 use crate::sync::Semaphore;
 
-/// P1: there are as many permits as were said, over all clients.
+/// P1: all clients together get as many permits as the semaphore has.
 pub async fn gives_out_so_many_and_no_more(world: &World) {
     let (ours, theirs) = (world.client(), world.client());
     let mut permits = Vec::new();
@@ -24,7 +24,7 @@ pub async fn gives_out_so_many_and_no_more(world: &World) {
     }
 }
 
-/// P1: never more than so many are inside, however many want to be.
+/// P1: never more holders than permits, however many ask.
 pub async fn never_are_more_inside(world: &World) {
     let (inside, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let mut tasks = Vec::new();
@@ -51,7 +51,7 @@ pub async fn never_are_more_inside(world: &World) {
     assert!((1..=3).contains(&most), "{most} were inside");
 }
 
-/// Several permits are taken together or not at all, and come back together.
+/// Several permits are acquired together or not at all, and released together.
 pub async fn takes_several_at_once(world: &World) {
     let client = world.client();
     let semaphore = Semaphore::new(&client, "s", 3);
@@ -63,7 +63,7 @@ pub async fn takes_several_at_once(world: &World) {
     all.release().await.unwrap();
 }
 
-/// P6: a waiter elsewhere is woken when a permit comes back.
+/// P6: a waiter of another client is woken when a permit is released.
 pub async fn wakes_a_waiter_when_a_permit_comes_back(world: &World) {
     let (ours, theirs) = (world.client(), world.client());
     let permit = Semaphore::new(&ours, "s", 1).acquire().await.unwrap();
@@ -131,7 +131,7 @@ pub async fn a_large_request_keeps_its_turn(world: &World) {
     small.await.unwrap().release().await.unwrap();
 }
 
-/// P5: a crash gives its permits back when their lease ends, and those who wait for them get them then.
+/// P5: the permits of a crashed client are free when their lease ends, and waiters get them then.
 pub async fn a_crash_gives_its_permits_back(world: &World) {
     let client = world.client();
     let began = world.now();
@@ -150,7 +150,7 @@ pub async fn a_crash_gives_its_permits_back(world: &World) {
     assert!(world.give_back("s", Claim::Permits { take: 1, of: 3 }, owner).await);
 }
 
-/// A handle that thinks of another size is told the true one, and takes nothing.
+/// A handle with another size gets an error with the true size, and acquires nothing.
 pub async fn another_size_is_refused_naming_the_stored_one(world: &World) {
     let client = world.client();
     let permit = Semaphore::new(&client, "s", 3).acquire().await.unwrap();
@@ -163,7 +163,7 @@ pub async fn another_size_is_refused_naming_the_stored_one(world: &World) {
     permit.release().await.unwrap();
 }
 
-/// Numbers that make no sense are refused.
+/// Numbers out of range are refused.
 pub async fn zero_and_too_many_are_refused(world: &World) {
     let client = world.client();
     let semaphore = Semaphore::new(&client, "s", 3);
@@ -180,7 +180,7 @@ pub async fn zero_and_too_many_are_refused(world: &World) {
     assert!(world.look("s").await.is_none(), "a refusal left something");
 }
 
-/// It is there as soon as it is used, and keeps its size when all permits are back.
+/// It exists from its first use on, and keeps its size when all permits are released.
 pub async fn keeps_its_size_when_all_permits_are_back(world: &World) {
     let client = world.client();
     let semaphore = Semaphore::new(&client, "s", 3);
@@ -193,7 +193,7 @@ pub async fn keeps_its_size_when_all_permits_are_back(world: &World) {
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
 }
 
-/// More permits are there at once, and those who wait are told of them.
+/// Added permits are free at once, and waiters are notified.
 pub async fn growing_tells_those_who_wait(world: &World) {
     let client = world.client();
     let semaphore = Semaphore::new(&client, "s", 1);
@@ -227,7 +227,7 @@ pub async fn a_waiter_learns_of_a_resize(world: &World) {
     }
 }
 
-/// Shrinking takes nothing from those who hold permits; what comes back above the new size is not given out again.
+/// Shrinking takes no permit from its holder; released permits above the new size are not granted again.
 pub async fn shrinking_takes_nothing_from_holders(world: &World) {
     let client = world.client();
     let semaphore = Semaphore::new(&client, "s", 3);
@@ -244,7 +244,7 @@ pub async fn shrinking_takes_nothing_from_holders(world: &World) {
     permit.release().await.unwrap();
 }
 
-/// It is removed when nobody holds a permit, and may come back with another size.
+/// It can be removed while nobody holds a permit, and created again with another size.
 pub async fn is_removed_only_when_nobody_holds_a_permit(world: &World) {
     let client = world.client();
     let semaphore = Semaphore::new(&client, "s", 2);

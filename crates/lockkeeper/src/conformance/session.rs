@@ -1,4 +1,4 @@
-//! Sessions: what lives in one ends with it, for everybody and at once, and what is not in it is not touched.
+//! Sessions: all that lives in one ends with it, at once, and nothing else does.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use crate::error::ErrorKind;
 use crate::layer::{Fault, Faulty};
 use crate::sync::Mutex;
 
-/// After this time a session is over that nobody kept alive, and it was noticed.
+/// After this time a session that nobody kept alive has ended at the store, and the store has acted on it.
 fn over(world: &World) -> Duration {
     world.lease() + world.lease() / 10 + world.slack()
 }
 
-/// P5: what a client holds that died is free when its session ends, whatever it is, and no earlier.
+/// P5: all holds of a dead client are free when its session ends, and no earlier.
 pub async fn the_holds_of_a_dead_client_end_with_its_session(world: &World) {
     let client = world.client();
     for claim in world.claims() {

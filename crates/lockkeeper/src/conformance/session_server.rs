@@ -3,22 +3,22 @@
 //! It does what ZooKeeper and etcd do and nothing more: no lease per hold, no clock in a request.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use super::session_store::SessionFlaw;
 use crate::backend::{
-    Acquire, Attempt, Claim, Count, CountOp, CountOutcome, Counted, EventSender, Forced, Grant, Kind, Notifier, Release,
-    Released, SemaphoreOp, Snapshot, StoreEvent, Watch,
+    Acquire, Attempt, Count, CountOutcome, EventSender, Forced, Notifier, Release, Released, Renew, Renewed, Snapshot,
+    StoreEvent, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Now, Record};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::{Instant, Runtime};
-use crate::store::kit::cards::{Cards, add_all_cards};
+use crate::store::kit::cards::Cards;
 use crate::store::kit::listeners::{Listeners, Registration};
-use crate::store::kit::places::{Place, Places};
+use crate::store::kit::placed::PlacedRecord;
+use crate::store::kit::places::Place;
 
 #[derive(Debug)]
 pub(super) struct Server {
@@ -30,9 +30,9 @@ pub(super) struct Server {
 /// All that the server keeps.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) names: BTreeMap<Name, Entry>,
+    pub(super) names: BTreeMap<Name, PlacedRecord>,
     flaw: SessionFlaw,
-    lasts: Duration,
+    pub(super) lasts: Duration,
     /// Places, sessions and watches are numbered in the order of their creation.
     last_number: u64,
     /// Which connection opened each session, and when it was last heard of.
@@ -43,17 +43,10 @@ pub(super) struct State {
     pub(super) cards: Cards,
 }
 
-/// What lies under one name: places, and the numbers of semaphores, counters and latches.
-#[derive(Debug, Default)]
-pub(super) struct Entry {
-    places: Places,
-    numbers: Record,
-}
-
 /// A subscription, and what the server watches for it at the moment.
 #[derive(Debug)]
 struct Watching {
-    id: u64,
+    alive: Weak<()>,
     connection: u64,
     watch: Watch,
     notifier: Notifier,
@@ -75,43 +68,13 @@ impl Server {
     }
 
     /// Ends sessions that were not heard of for too long, for as long as the server lives.
-    pub(super) async fn end_sessions(self: Arc<Self>) {
-        let (runtime, tick) = (self.runtime.clone(), self.lasts / 20);
-        let server = Arc::downgrade(&self);
-        drop(self);
-        while let Some(server) = server.upgrade() {
-            let now = runtime.now();
-            server.state().end_silent_sessions(now);
-            drop(server);
+    pub(super) async fn end_sessions(server: Weak<Self>) {
+        while let Some(alive) = server.upgrade() {
+            let (runtime, now, tick) = (alive.runtime.clone(), alive.runtime.now(), alive.lasts / 20);
+            alive.state().end_silent_sessions(now);
+            drop(alive);
             runtime.sleep_until(now.plus(tick)).await;
         }
-    }
-}
-
-impl Entry {
-    /// What is known of the numbers.
-    fn counted(&self, name: &Name, at: Instant) -> Option<Snapshot> {
-        self.numbers.snapshot(name, at)
-    }
-
-    /// Refuses a request for another kind than the one that lives there.
-    fn check_kind(&self, name: &Name, wanted: Kind, at: Instant) -> Result<()> {
-        match self.places.kind().or_else(|| self.counted(name, at).map(|found| found.kind)) {
-            Some(kind) if kind != wanted => Err(kind.instead_of(wanted, name)),
-            _ => Ok(()),
-        }
-    }
-
-    fn total(&self, name: &Name, at: Instant) -> Option<u32> {
-        self.counted(name, at).and_then(|found| found.total)
-    }
-
-    fn snapshot(&self, name: &Name, at: Instant) -> Option<Snapshot> {
-        let of_places = || self.places.kind().map(|kind| Snapshot::new(name.clone(), kind));
-        let mut seen = self.counted(name, at).or_else(of_places)?;
-        seen.value = seen.value.map(|value| value - i64::from(self.places.used()));
-        (seen.holders, seen.queue) = self.places.describe();
-        Some(seen)
     }
 }
 
@@ -162,11 +125,9 @@ impl State {
 
     /// Removes places and lets the watches on them fire; whether one of them held the name.
     fn remove(&mut self, name: &Name, which: impl Fn(bool, &Place) -> bool) -> bool {
-        let Some(entry) = self.names.get_mut(name) else { return false };
-        let gone = entry.places.remove(which);
-        if entry.places.is_empty() && entry.numbers.is_empty() {
-            self.names.remove(name);
-        }
+        let Some(record) = self.names.get_mut(name) else { return false };
+        let gone = record.places.remove(which);
+        self.tidy(name);
         for number in gone.iter().map(|(_, place)| place.number) {
             self.armed.notify_key(&(name.clone(), Some(number)));
         }
@@ -176,78 +137,49 @@ impl State {
         gone.iter().any(|(held, _)| *held)
     }
 
+    /// Keeps no empty record, also after a refusal.
+    fn tidy(&mut self, name: &Name) {
+        if self.names.get(name).is_some_and(PlacedRecord::is_empty) {
+            self.names.remove(name);
+        }
+    }
+
     pub(super) fn acquire(&mut self, request: &Acquire, session: u64, at: Instant) -> Result<Attempt> {
         let number = self.next_number();
-        let answer = self.attempt(request, session, number, at);
+        let record = self.names.entry(request.name.clone()).or_default();
+        let answer = record.acquire(request, (number, session), self.lasts, at);
         if matches!(answer, Ok(Attempt::Busy(busy)) if busy.placed) {
             self.arm_for(request.owner, &request.name);
         }
-        // A refusal leaves no empty entry.
-        self.remove(&request.name, |_, _| false);
+        self.tidy(&request.name);
         answer
-    }
-
-    fn attempt(&mut self, request: &Acquire, session: u64, number: u64, at: Instant) -> Result<Attempt> {
-        let Acquire { name, claim, owner, .. } = request;
-        let entry = self.names.entry(name.clone()).or_default();
-        entry.numbers.expire(at);
-        entry.check_kind(name, claim.kind(), at)?;
-        if let Claim::Permits { take, of } = *claim {
-            let total = entry.total(name, at).unwrap_or(of);
-            let known = entry.places.find(*owner, *claim).is_some();
-            if (total != of && !request.any_size) || take == 0 || (take > total && !known) {
-                let message = format!("cannot take {take} of {of} permits of {name:?}, which has {total}");
-                return Err(Error::new(ErrorKind::InvalidArgument, message));
-            }
-            let op = CountOp::Semaphore(SemaphoreOp::Init(of));
-            entry.numbers.count(&Count::new(name.clone(), *owner, op, Duration::ZERO), Now { at, token: 0 })?;
-        }
-        let free = entry.total(name, at).unwrap_or(0).saturating_sub(entry.places.used());
-        let place = Place::new(number, *owner, session, *claim);
-        Ok(match entry.places.ask(place, request.beside, free, request.place.is_some()) {
-            Ok(place) => Attempt::Granted(Grant::new(place.token(), self.lasts).in_session(place.session)),
-            Err(busy) => Attempt::Busy(busy),
-        })
     }
 
     pub(super) fn release(&mut self, request: &Release) -> Released {
         let Release { name, claim, owner, .. } = request;
-        let place = self.names.get(name).and_then(|entry| entry.places.find(*owner, *claim));
+        let place = self.names.get(name).and_then(|record| record.places.find(*owner, *claim));
         let place = place.filter(|(place, _)| self.flaw != SessionFlaw::ForgetsPlaces || place.granted);
         let Some(number) = place.map(|(place, _)| place.number) else { return Released::new(false) };
         Released::new(self.remove(name, |_, place| place.number == number))
     }
 
-    pub(super) fn is_held(&self, name: &Name, owner: WireOwner, claim: Claim) -> bool {
-        let place = self.names.get(name).and_then(|entry| entry.places.find(owner, claim));
-        place.is_some_and(|(_, holds)| holds)
+    pub(super) fn renew(&self, Renew { name, claim, owner, lease }: &Renew) -> Renewed {
+        let place = self.names.get(name).and_then(|record| record.places.find(*owner, *claim));
+        if place.is_some_and(|(_, holds)| holds) { Renewed::kept(lease.map(|_| self.lasts)) } else { Renewed::Gone }
     }
 
     pub(super) fn count(&mut self, request: &Count, at: Instant) -> Result<CountOutcome> {
-        let (name, op) = (&request.name, request.op);
-        let entry = self.names.entry(name.clone()).or_default();
-        entry.check_kind(name, op.kind(), at)?;
-        if op == CountOp::Semaphore(SemaphoreOp::Remove) && !entry.places.is_empty() {
-            let value = i64::from(entry.total(name, at).unwrap_or(0));
-            return Ok(CountOutcome::Counted(Counted::new(false, value)));
+        let counted = self.names.entry(request.name.clone()).or_default().count(request, at);
+        self.tidy(&request.name);
+        let (answer, wakes) = counted?;
+        if wakes {
+            self.armed.notify_key(&(request.name.clone(), None));
         }
-        let used = if op == CountOp::Semaphore(SemaphoreOp::Read) { entry.places.used() } else { 0 };
-        // There is no clock in a request.
-        let step = entry.numbers.count(&request.clone().with_not_after(Instant::NEVER), Now { at, token: 0 });
-        if step.as_ref().is_ok_and(|step| step.wake.all) {
-            self.armed.notify_key(&(name.clone(), None));
-        }
-        self.remove(name, |_, _| false);
-        Ok(match step?.answer {
-            CountOutcome::Counted(Counted { done, value }) => CountOutcome::Counted(Counted::new(done, value - i64::from(used))),
-            late => late,
-        })
+        Ok(answer)
     }
 
     pub(super) fn inspect(&self, name: &Name, at: Instant) -> Result<Option<Snapshot>> {
-        let mut seen = self.names.get(name).and_then(|entry| entry.snapshot(name, at));
-        seen.iter_mut().try_for_each(|seen| add_all_cards(seen, |client| Ok(self.cards.card(client, at))))?;
-        Ok(seen)
+        self.cards.add_to(self.names.get(name).and_then(|record| record.snapshot(name, at)), at)
     }
 
     pub(super) fn force_release(&mut self, name: &Name, at: Instant) -> Result<Forced> {
@@ -261,23 +193,21 @@ impl State {
         Ok(Forced::new(from))
     }
 
-    /// Adds a subscription; its id.
-    pub(super) fn watch(&mut self, watch: Watch, connection: u64, notifier: Notifier) -> u64 {
-        let id = self.next_number();
-        let (owner, name) = (watch.owner, watch.name.clone());
-        self.watches.push(Watching { id, connection, watch, notifier, armed: None, times: 0 });
+    /// Adds a subscription, which ends with the answer.
+    pub(super) fn watch(&mut self, watch: Watch, connection: u64) -> Subscription {
+        let (notifier, guard, owner, name) = (Notifier::default(), Arc::new(()), watch.owner, watch.name.clone());
+        // Each waiter has a place of its own, and another one before it.
+        let subscription = Subscription::new(&notifier, Arc::clone(&guard)).only_for_owner();
+        self.watches.retain(|watching| watching.alive.strong_count() > 0);
+        self.watches.push(Watching { alive: Arc::downgrade(&guard), connection, watch, notifier, armed: None, times: 0 });
         self.arm_for(owner, &name);
-        id
-    }
-
-    pub(super) fn unwatch(&mut self, id: u64) {
-        self.watches.retain(|watching| watching.id != id);
+        subscription
     }
 
     /// Watches what is in the way of this owner now. The second watch of each subscription is lost while it is armed, as when the connection
     /// breaks for a moment: the client notices that, watches again, and has to assume that something happened.
     fn arm_for(&mut self, owner: WireOwner, name: &Name) {
-        let places = self.names.get(name).map(|entry| &entry.places);
+        let places = self.names.get(name).map(|record| &record.places);
         for watching in self.watches.iter_mut().filter(|watching| watching.watch.owner == owner && watching.watch.name == *name) {
             watching.times += 1;
             watching.armed = None;

@@ -4,14 +4,14 @@
 //! not at all if the session ended before it arrived.
 
 use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::session_server::{Server, State};
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, KeptAlive, Kind, Listing,
-    Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, StoreEvents, Subscription, Watch,
+    Acquire, Attempt, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, KeptAlive, Kind, Listing, Page, Release,
+    Released, Renew, Renewed, Reply, Snapshot, StoreEvents, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -31,7 +31,7 @@ pub enum SessionFlaw {
     AcceptsEndedSessions,
     /// The end of a session leaves its holds and places.
     KeepsHoldsOfEndedSessions,
-    /// A watch that was lost while it was armed is not told.
+    /// A watch that was lost while it was armed is not reported.
     LosesWatchesSilently,
 }
 
@@ -50,19 +50,15 @@ impl SessionStore {
     #[must_use]
     pub fn start(runtime: Runtime, lasts: Duration, flaw: SessionFlaw) -> Self {
         let server = Arc::new(Server::new(runtime, lasts, flaw));
-        runtime::spawn(Arc::clone(&server).end_sessions());
-        Self::to(server)
+        runtime::spawn(Server::end_sessions(Arc::downgrade(&server)));
+        Self { server, connection: 0, session: Arc::default() }
     }
 
     /// Another connection to the same server, with a session of its own.
     #[must_use]
     pub fn connect(&self) -> Self {
-        Self::to(Arc::clone(&self.server))
-    }
-
-    fn to(server: Arc<Server>) -> Self {
-        let connection = server.state().next_number();
-        Self { server, connection, session: Arc::default() }
+        let connection = self.server.state().next_number();
+        Self { server: Arc::clone(&self.server), connection, session: Arc::default() }
     }
 
     /// Ends the session of this connection at the server, as an operator can.
@@ -70,16 +66,10 @@ impl SessionStore {
         self.server.state().end_session(self.session.load(Ordering::SeqCst));
     }
 
-    /// How many names have something lying under them.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.server.state().names.len()
-    }
-
     /// Whether nothing lies at the server.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.server.state().names.is_empty()
     }
 
     /// Sends a request in the session that there is now. Once sent it arrives, also if the caller goes away.
@@ -91,31 +81,17 @@ impl SessionStore {
                 tokio::task::yield_now().await;
                 let (mut state, now) = (server.state(), server.runtime.now());
                 let opened = if sent_in == 0 { current.load(Ordering::SeqCst) } else { sent_in };
-                match state.arrived(opened, connection, now) {
-                    Ok(session) => {
-                        current.store(session, Ordering::SeqCst);
-                        step(&mut state, session, now)
-                    }
-                    Err(ended) => {
-                        let _ = current.compare_exchange(opened, 0, Ordering::SeqCst, Ordering::SeqCst);
-                        Err(ended)
-                    }
-                }
+                let arrived = state.arrived(opened, connection, now);
+                // An ended session is replaced by the next request, unless another one has done so.
+                let session = arrived.inspect_err(|_| {
+                    let _ = current.compare_exchange(opened, 0, Ordering::SeqCst, Ordering::SeqCst);
+                })?;
+                current.store(session, Ordering::SeqCst);
+                step(&mut state, session, now)
             });
             let lost = || Err(Error::new(ErrorKind::Indeterminate, "the server went away"));
             answer.await.unwrap_or_else(lost)
         })
-    }
-}
-
-/// Ends a subscription when dropped.
-struct Registration(Weak<Server>, u64);
-
-impl Drop for Registration {
-    fn drop(&mut self) {
-        if let Some(server) = self.0.upgrade() {
-            server.state().unwatch(self.1);
-        }
     }
 }
 
@@ -144,29 +120,16 @@ impl Backend for SessionStore {
         self.send(move |state, session, now| state.acquire(&request, session, now))
     }
 
-    fn acquire_all(&self, _requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
-        let error = self.capabilities().unsupported("several locks in one step");
-        Box::pin(std::future::ready(Err(error)))
-    }
-
     fn release(&self, request: Release) -> Reply<'_, Released> {
         self.send(move |state, _, _| Ok(state.release(&request)))
     }
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
-        let lasts = self.server.lasts;
-        self.send(move |state, _, _| {
-            let answer = |request: Renew| match state.is_held(&request.name, request.owner, request.claim) {
-                true => Renewed::kept(request.lease.map(|_| lasts)),
-                false => Renewed::Gone,
-            };
-            Ok(requests.into_iter().map(|request| Ok(answer(request))).collect())
-        })
+        self.send(move |state, _, _| Ok(requests.iter().map(|request| Ok(state.renew(request))).collect()))
     }
 
     fn keep_alive(&self) -> Reply<'_, KeptAlive> {
-        let lasts = self.server.lasts;
-        self.send(move |_, session, _| Ok(KeptAlive::new(session, lasts)))
+        self.send(move |state, session, _| Ok(KeptAlive::new(session, state.lasts)))
     }
 
     fn events(&self) -> StoreEvents {
@@ -180,13 +143,8 @@ impl Backend for SessionStore {
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
-        let (server, connection) = (Arc::downgrade(&self.server), self.connection);
-        self.send(move |state, _, _| {
-            let notifier = Notifier::default();
-            let id = state.watch(watch, connection, notifier.clone());
-            // Each waiter has a place of its own, and another one before it.
-            Ok(Subscription::new(&notifier, Registration(server, id)).only_for_owner())
-        })
+        let connection = self.connection;
+        self.send(move |state, _, _| Ok(state.watch(watch, connection)))
     }
 
     fn inspect(&self, name: Name) -> Reply<'_, Option<Snapshot>> {
@@ -195,10 +153,8 @@ impl Backend for SessionStore {
 
     fn list(&self, listing: Listing) -> Reply<'_, Page> {
         self.send(move |state, _, now| {
-            let names = |state: &mut State, after: &str, from: &str| {
-                Ok(state.names.keys().filter(|name| name.as_str() > after && name.as_str() >= from).cloned().collect())
-            };
-            listing::page(state, &listing, names, |state, name| state.inspect(name, now))
+            let all = |state: &State| state.names.keys().cloned().collect();
+            listing::page_of_all(state, &listing, all, |state, name| state.inspect(name, now))
         })
     }
 

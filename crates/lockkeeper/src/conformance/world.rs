@@ -1,4 +1,4 @@
-//! What a case runs in: an empty store behind a layer of faults, clients of it, and time that passes when told.
+//! What a case runs in: an empty store behind a layer of faults, its clients, and a clock that the case advances.
 #![allow(clippy::disallowed_methods, reason = "a test stands outside the simulation it runs")]
 
 use std::fmt;
@@ -59,7 +59,7 @@ pub trait Harness: Send + Sync + 'static {
     /// Opens an empty store that nobody else uses. What it needs is kept alive with the backend.
     fn open(&self, runtime: Runtime) -> impl Future<Output = Arc<dyn Backend>> + Send;
 
-    /// Another way to the store that `open` gave, as another process has. A store whose holds live in sessions opens a further one.
+    /// Another connection to the store that `open` returned, as another process would have. A store with sessions opens another session.
     fn connect(&self, store: &Arc<dyn Backend>) -> Arc<dyn Backend> {
         Arc::clone(store)
     }
@@ -121,13 +121,13 @@ impl World {
         Session::observed(backend, settings, self.runtime.clone(), Arc::new(Metrics)).expect("a session on a sound store")
     }
 
-    /// Somebody of this client who may take a lock again while holding it.
+    /// An owner of this client that can re-enter what it holds.
     #[must_use]
     pub fn owner(&self, client: &Session) -> Owner {
         Owner::new(client.id())
     }
 
-    /// The lease of holds that are kept alive here.
+    /// The lease of holds that are renewed.
     #[must_use]
     pub fn lease(&self) -> Duration {
         self.capabilities().liveness.session().unwrap_or_else(|| self.units(30))
@@ -139,7 +139,7 @@ impl World {
         count * self.unit
     }
 
-    /// What takes so long on a local server that nobody else uses.
+    /// Scales a time measured on a local idle server to this store.
     fn scaled(&self, millis: u32) -> Duration {
         millis * self.unit / 50
     }
@@ -150,7 +150,7 @@ impl World {
         Duration::from_millis(500).mul_f64(self.unit.as_secs_f64() / self.time.unit().as_secs_f64())
     }
 
-    /// How much later than promised something may be seen: nothing to speak of where time is simulated, a busy machine's delay
+    /// How much later than promised something may be seen: almost nothing where time is simulated, the delay of a busy machine
     /// where it is not.
     #[must_use]
     pub fn slack(&self) -> Duration {
@@ -180,7 +180,7 @@ impl World {
         tokio::time::sleep(time).await;
     }
 
-    /// Lets everything that can go on without time passing go on (where time is real, for a moment).
+    /// Lets all tasks run that need no time to pass (where time is real, for a moment).
     pub async fn settle(&self) {
         match self.time {
             Time::Simulated => {
@@ -241,12 +241,12 @@ impl World {
             .with_place(Duration::from_secs(5))
     }
 
-    /// Takes a name at the level of the contract.
+    /// Acquires a name by a plain request.
     pub async fn take(&self, request: Acquire) -> Attempt {
         self.chaos.acquire(request).await.expect("an answer")
     }
 
-    /// Takes a name at the level of the contract, which must be free.
+    /// Acquires a name, which must be free, by a plain request.
     pub async fn grant(&self, request: Acquire) -> Grant {
         match self.take(request).await {
             Attempt::Granted(grant) => grant,
@@ -254,20 +254,20 @@ impl World {
         }
     }
 
-    /// Somebody takes a name, which must be free, for longer than the case lasts.
+    /// Another client acquires a name, which must be free, for longer than the case lasts.
     pub async fn occupy(&self, name: &str, claim: Claim) -> WireOwner {
         let owner = self.stranger();
         self.grant(Acquire { lease: Duration::from_secs(3_000), ..self.ask(name, claim, owner) }).await;
         owner
     }
 
-    /// Gives a name back at the level of the contract; whether it was held.
+    /// Releases a name by a plain request; whether it was held.
     pub async fn give_back(&self, name: &str, claim: Claim, owner: WireOwner) -> bool {
         let request = Release::new(Name::new(name).expect("a good name"), claim, owner);
         self.chaos.release(request).await.expect("an answer").held
     }
 
-    /// Renews, or only looks, at the level of the contract.
+    /// Renews, or only looks, by a plain request.
     pub async fn renew(&self, name: &str, claim: Claim, owner: WireOwner, lease: Option<Duration>) -> Renewed {
         let request = Renew { name: Name::new(name).expect("a good name"), claim, owner, lease };
         let mut answers = self.chaos.renew(vec![request]).await.expect("an answer");
@@ -281,12 +281,12 @@ impl World {
         Count { name: Name::new(name).expect("a good name"), id: self.stranger(), not_after, remember: self.units(120), op }
     }
 
-    /// Counts at the level of the contract.
+    /// Counts by a plain request.
     pub async fn count(&self, request: &Count) -> CountOutcome {
         self.chaos.count(request.clone()).await.expect("an answer")
     }
 
-    /// Listens at the level of the contract.
+    /// Subscribes by a plain request.
     pub async fn listen(&self, name: &str, kind: Kind, owner: Option<WireOwner>) -> Subscription {
         let name = Name::new(name).expect("a good name");
         let watch = match owner {
@@ -301,12 +301,12 @@ impl World {
         self.within(self.soon(), subscription.notified()).await.is_some()
     }
 
-    /// Takes a name from whoever holds it.
+    /// Releases a name by force.
     pub async fn force(&self, name: &str) -> Forced {
         self.chaos.force_release(Name::new(name).expect("a good name")).await.expect("an answer")
     }
 
-    /// One claim of each sort that the store knows.
+    /// One claim of each kind that the store supports.
     #[must_use]
     pub fn claims(&self) -> Vec<Claim> {
         let can = self.capabilities();
@@ -375,7 +375,7 @@ pub(super) fn run<H: Harness>(harness: H, name: &str, needs: &[Need], case: fn(&
         }
         let limit = if time == Time::Simulated { Duration::from_secs(3_600) } else { world.scaled(60_000) };
         assert!(tokio::time::timeout(limit, case(&world)).await.is_ok(), "{name} did not end within {limit:?}");
-        // The one question that ends every case. What ends by its lease is given the time for it.
+        // Every case ends with this check. What ends by its lease gets the time for it.
         world.chaos.calm();
         let deadline = world.runtime.now().plus(world.lease() + Duration::from_secs(10));
         loop {

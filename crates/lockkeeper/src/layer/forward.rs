@@ -70,6 +70,10 @@ pub trait Layer: fmt::Debug + Send + Sync + 'static {
         self.inner().release(request)
     }
 
+    fn release_behind(&self, request: &Release) {
+        self.inner().release_behind(request);
+    }
+
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
         self.inner().renew(requests)
     }
@@ -140,6 +144,10 @@ impl<L: Layer> Backend for L {
 
     fn release(&self, request: Release) -> Reply<'_, Released> {
         Layer::release(self, request)
+    }
+
+    fn release_behind(&self, request: &Release) {
+        Layer::release_behind(self, request);
     }
 
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::record::Hold;
 use super::{Now, Wake};
 use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Holder, Waiter};
-use crate::owner::{ClientId, WireOwner};
+use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,11 +120,6 @@ impl State {
             Some(_) => Wake { all: true, head: self.head() },
             None => Wake::NOBODY,
         }
-    }
-
-    /// Whether nobody else's places are in the queue.
-    pub(super) fn is_left_to(&self, client: ClientId) -> bool {
-        self.queue.iter().all(|place| place.owner.client == client)
     }
 
     fn head(&self) -> Option<WireOwner> {

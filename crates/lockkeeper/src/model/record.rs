@@ -213,15 +213,13 @@ impl Record {
         Ok(Step { answer: Released::new(held).with_next(next), wake })
     }
 
-    /// Whether a client that released may go on as `then`: no other client is in the queue. A repeated request finds `then` as the holder.
+    /// Whether a client that released may go on as `then`: nobody is in the queue. A repeated request finds `then` as the holder.
     fn may_keep(&mut self, held: bool, then: &Acquire) -> bool {
-        // Places that are not loaded may be another client's.
-        let others = self.more_parts;
+        // Places may not be loaded.
+        let queued = self.more_parts;
         match &mut self.body {
-            Some(Body::Mutex(state)) => {
-                state.hold_of(then.owner).is_some() || held && !others && state.is_left_to(then.owner.client)
-            }
-            _ => held && !others,
+            Some(Body::Mutex(state)) => state.hold_of(then.owner).is_some() || held && !queued && state.queue.is_empty(),
+            _ => held && !queued,
         }
     }
 

@@ -14,9 +14,10 @@
 
 use std::time::Duration;
 
-use super::{Patience, Settings, Trouble};
+use super::{Moved, Patience, Settings, Trouble, WireHold};
 use crate::backend::{Attempt, Busy, Grant, drift};
 use crate::error::{Error, ErrorKind, Result};
+use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
 /// Where a waiter stands in its local queue.
@@ -31,16 +32,23 @@ pub(crate) enum Stand {
     Ask,
     /// First, but a release of this process has just woken waiters of other processes: they go first until then.
     BackOff { until: Instant },
-    /// A release of this process asked for it: the answer, if it came, and when the request was sent.
-    HandedOver { attempt: Option<Attempt>, sent: Instant, not_after: Instant },
+    /// A release of this process asked for it: the answer, if it came, and when the request was sent. `moved`: under another owner than its own.
+    HandedOver { attempt: Option<Attempt>, sent: Instant, not_after: Instant, moved: Option<Moved> },
+    /// A guard of this process left it the hold at `since`, without a request.
+    Passed { hold: WireHold, since: Instant },
     /// It did not answer in time, and what its owner id may hold is being released: it goes on under a new owner id.
     Revoked,
 }
 
 impl Stand {
-    /// Whether the name was handed over to it.
-    pub(crate) const fn is_grant(&self) -> bool {
-        matches!(self, Self::HandedOver { attempt: Some(Attempt::Granted(_)), .. })
+    /// The owner under which the name was handed over to it, if it was. Its own owner is `own`.
+    pub(crate) const fn granted_to(&self, own: WireOwner) -> Option<WireOwner> {
+        match self {
+            Self::HandedOver { attempt: Some(Attempt::Granted(_)), moved: None, .. } => Some(own),
+            Self::HandedOver { attempt: Some(Attempt::Granted(_)), moved: Some(moved), .. } => Some(moved.owner),
+            Self::Passed { hold, .. } => Some(hold.owner),
+            _ => None,
+        }
     }
 }
 
@@ -72,8 +80,8 @@ pub(crate) enum Command {
     Subscribe { limit: Duration },
     /// Sleep until then, or until somebody in this process has news, or (if `listen`) the store notifies.
     Sleep { until: Instant, listen: bool },
-    /// It is held: make a guard.
-    Grant { grant: Grant, sent: Instant, handed_over: bool },
+    /// It is held, under another owner than its own if it `moved`: make a guard.
+    Grant { grant: Grant, sent: Instant, handed_over: bool, moved: Option<Moved> },
     /// Undo what the old owner id may have left, and go on under a new one.
     NewOwner { left: Option<Left> },
     /// Others kept it for as long as it was allowed to wait.
@@ -198,6 +206,11 @@ impl Acquisition {
         left
     }
 
+    /// What its own owner id may have left in the store, when it holds under another one.
+    pub(crate) fn has_left_beside(&self) -> Option<Left> {
+        self.left(None)
+    }
+
     /// What this owner id has, or may have, left in the store so far.
     pub(crate) fn has_left(&self) -> Option<Left> {
         self.left(None).filter(|_| !self.done)
@@ -250,7 +263,15 @@ impl Acquisition {
                 self.subscribe(at.now)
             }
             Stand::BackOff { until } => self.sleep(until, true, at.now),
-            Stand::HandedOver { attempt: Some(Attempt::Granted(grant)), sent, .. } => self.granted(grant, sent, true, at),
+            Stand::HandedOver { attempt: Some(Attempt::Granted(grant)), sent, moved, .. } => {
+                self.granted(grant, sent, true, moved, at)
+            }
+            Stand::Passed { hold, since } if hold.may_be_picked_up(since, at.now) => {
+                let moved = Some(Moved { owner: hold.owner, passes: hold.passes });
+                self.granted(hold.grant(), hold.confirmed, true, moved, at)
+            }
+            // It ran too late, and was not noticed yet: the hold goes on without it.
+            Stand::Passed { .. } => self.look(at.now),
             Stand::HandedOver { attempt: Some(_), .. } => self.ask(at.now),
             Stand::HandedOver { attempt: None, not_after, .. } => {
                 self.unknown(not_after);
@@ -274,7 +295,7 @@ impl Acquisition {
     fn answered(&mut self, answer: Result<Attempt>, sent: Instant, at: Moment) -> Command {
         let not_after = self.in_flight.take().unwrap_or(at.now);
         match answer {
-            Ok(Attempt::Granted(grant)) => self.granted(grant, sent, false, at),
+            Ok(Attempt::Granted(grant)) => self.granted(grant, sent, false, None, at),
             Ok(Attempt::Busy(busy)) => self.busy(busy, at),
             Ok(Attempt::Late) => self.failed(late(), at.now),
             Err(error) => {
@@ -286,14 +307,18 @@ impl Acquisition {
         }
     }
 
-    fn granted(&mut self, grant: Grant, sent: Instant, handed_over: bool, at: Moment) -> Command {
+    fn granted(&mut self, grant: Grant, sent: Instant, handed_over: bool, moved: Option<Moved>, at: Moment) -> Command {
         if at.now.since(sent) + drift(grant.good_for) >= grant.good_for {
+            if moved.is_some() {
+                // Nothing was granted to its own owner.
+                return self.look(at.now);
+            }
             self.unknown(at.now);
             let message = "the grant arrived when its lease had already ended; it is being released";
             return self.failed(Error::new(ErrorKind::Indeterminate, message), at.now);
         }
         self.done = true;
-        Command::Grant { grant, sent, handed_over }
+        Command::Grant { grant, sent, handed_over, moved }
     }
 
     fn busy(&mut self, busy: Busy, at: Moment) -> Command {

@@ -109,6 +109,42 @@ fn a_waiter_with_a_place_in_the_store_asks_whatever_its_place_here() {
     assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Sleep { until, listen: true } if until == NOW.plus(POLL)));
 }
 
+/// A hold that another guard of this process has left.
+fn hold() -> WireHold {
+    let owner = WireOwner { client: crate::owner::ClientId::from_bits(1), number: 99 };
+    WireHold::granted(owner, Grant::new(Some(1), Duration::from_secs(30)).with_spare_tokens(7), NOW)
+}
+
+/// P1: a hold that passed to a waiter is used soon or not at all: whoever was paused longer asks the store.
+#[test]
+fn a_hold_that_passed_to_it_is_used_soon_or_not_at_all() {
+    for (paused, used) in [(0, true), (49, true), (50, false), (3_600_000, false)] {
+        let mut machine = machine(Patience::Forever, true);
+        machine.step(Event::Started { may_ask: false }, at(NOW));
+        let stands = Event::Stands(Stand::Passed { hold: hold(), since: NOW });
+        let command = machine.step(stands, at(NOW.plus(Duration::from_millis(paused))));
+        match command {
+            Command::Grant { handed_over: true, moved: Some(Moved { owner, .. }), sent: NOW, .. } => {
+                assert!(used && owner == hold().owner);
+            }
+            Command::Look => assert!(!used, "after {paused} ms"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// A hold that passed to it is another owner's: what its own requests may have left is undone beside it.
+#[test]
+fn what_its_own_owner_left_is_undone_when_it_holds_under_another() {
+    let mut machine = machine(Patience::Forever, true);
+    machine.step(Event::Started { may_ask: true }, at(NOW));
+    machine.step(Event::Answered { answer: Err(Error::new(ErrorKind::Indeterminate, "?")), sent: NOW }, at(NOW));
+    machine.step(Event::Woken, at(NOW));
+    assert!(matches!(machine.step(Event::Stands(Stand::Passed { hold: hold(), since: NOW }), at(NOW)), Command::Grant { .. }));
+    assert!(machine.has_left_beside().is_some_and(|left| left.unanswered == 1 && left.settled_after == NOW.plus(LIMIT)));
+    assert_eq!(machine.leave(None), None);
+}
+
 fn events() -> impl Strategy<Value = Event> {
     let sent = |by: u64| NOW.plus(Duration::from_millis(by));
     let busy = any::<bool>().prop_map(|placed| answer(Attempt::Busy(Busy { placed, ..Busy::default() })));
@@ -124,8 +160,12 @@ fn events() -> impl Strategy<Value = Event> {
         1 => Just(Event::Stands(Stand::Behind)),
         2 => Just(Event::Stands(Stand::Ask)),
         1 => (0_u64..40).prop_map(move |by| Event::Stands(Stand::BackOff { until: sent(by) })),
-        1 => Just(Event::Stands(Stand::HandedOver { attempt: None, sent: NOW, not_after: NOW.plus(LIMIT) })),
-        1 => Just(Event::Stands(Stand::HandedOver { attempt: Some(GRANTED), sent: NOW, not_after: NOW.plus(LIMIT) })),
+        1 => Just(Event::Stands(Stand::HandedOver { attempt: None, sent: NOW, not_after: NOW.plus(LIMIT), moved: None })),
+        1 => any::<bool>().prop_map(|own| {
+            let moved = if own { None } else { Some(Moved { owner: hold().owner, passes: 0 }) };
+            Event::Stands(Stand::HandedOver { attempt: Some(GRANTED), sent: NOW, not_after: NOW.plus(LIMIT), moved })
+        }),
+        2 => (0_u64..100_000).prop_map(move |by| Event::Stands(Stand::Passed { hold: hold(), since: sent(by) })),
         1 => Just(Event::Stands(Stand::Revoked)),
     ]
 }
@@ -171,6 +211,10 @@ proptest! {
             }
             let revoked = matches!(event, Event::Stands(Stand::Revoked));
             let waits_locally = matches!(event, Event::Stands(Stand::Wait));
+            let paused = match &event {
+                Event::Stands(Stand::Passed { since, .. }) => Some(now.since(*since)),
+                _ => None,
+            };
             command = machine.step(event, at(now));
             match &command {
                 Command::Sleep { until, .. } => prop_assert!(
@@ -178,7 +222,11 @@ proptest! {
                     "sleeps until {until:?} at {now:?}, and nobody wakes it"
                 ),
                 Command::Ask { limit, .. } => prop_assert!(*limit > Duration::ZERO && machine.in_flight.is_some()),
-                Command::Grant { .. } => { held = true; break }
+                Command::Grant { moved, .. } => {
+                    prop_assert!(paused.is_none_or(|paused| moved.is_some() && paused < Duration::from_millis(50)));
+                    held = true;
+                    break
+                }
                 Command::GiveUp | Command::Fail(_) => break,
                 Command::NewOwner { left } => {
                     prop_assert!(revoked && left.is_some() == (placed || unanswered > 0), "{:?}", left);

@@ -3,7 +3,7 @@
 //! An acquisition is under way until it sleeps. Before it sleeps it leaves a mark of what it may have left: a place in a queue, a request without
 //! an answer. So closing depends on no caller that sleeps and is not polled; a request that is out it waits for until its time is over.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
@@ -16,7 +16,7 @@ use crate::owner::WireOwner;
 use crate::runtime;
 
 /// What calls that sleep may have left in the store, by the number of their owner.
-pub(super) type Marks = Mutex<HashMap<u64, Undo>>;
+pub(super) type Marks = Mutex<BTreeMap<u64, Undo>>;
 
 /// Something that may lead to a hold, or to an undo: `close` waits for it until this is dropped.
 pub(crate) struct UnderWay<'a>(&'a Core);

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Hold, Loss, Owner, Session};
+use super::{Grounds, Hold, Loss, Owner, Session};
 use crate::backend::{Claim, LossReason};
 use crate::error::{Error, Result};
 use crate::name::Name;
@@ -34,7 +34,8 @@ impl Held {
         self.hold.grounds.name.as_str()
     }
 
-    /// Under which owner the store knows it.
+    /// Under which owner the store knows it. Guards of one process to which a mutex passed in turn share it; their
+    /// [tokens](Self::token) have owners of their own.
     #[must_use]
     pub fn owner(&self) -> WireOwner {
         self.hold.grounds.owner
@@ -106,7 +107,8 @@ impl Held {
     /// stores without fencing.
     #[must_use]
     pub fn token(&self) -> Option<Token> {
-        self.hold.grounds.token.map(|number| Token::new(number, self.hold.grounds.owner))
+        let Grounds { token, owner, id, .. } = self.hold.grounds;
+        token.map(|token| Token::new(token, WireOwner { number: id, ..owner }))
     }
 
     /// Tells when the hold is lost, to a task or thread that does not have the guard.

@@ -10,7 +10,7 @@ use tokio::sync::futures::Notified;
 
 use super::owner::Place;
 use super::registry::Slot;
-use super::{Core, Held, LocalQueue, Session, Undo};
+use super::{Core, Held, LocalQueue, Session, Undo, WireHold};
 use crate::backend::{Claim, Event, LossReason, Release, Renew, Renewed, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -38,8 +38,15 @@ pub(crate) struct Hold {
 pub(crate) struct Grounds {
     pub(crate) name: Name,
     pub(crate) claim: Claim,
+    /// Under which owner the store has it.
     pub(crate) owner: WireOwner,
+    /// The number of the acquisition. Where the hold passed on inside this process that is not the owner's.
+    pub(crate) id: u64,
     pub(crate) token: Option<u64>,
+    /// How many token numbers after its own are reserved for the next holders of this process.
+    pub(crate) spare_tokens: u32,
+    /// How often the hold has passed on since the store granted it.
+    pub(crate) passes: u32,
     pub(crate) lease: Duration,
     /// How long the hold is safe, counted from `sent`: what the store answered.
     pub(crate) good_for: Duration,
@@ -84,7 +91,8 @@ impl Hold {
         let due = if watched { grounds.sent.plus(third).min(deadline) } else { deadline };
         // A tenth of the renewal period: at most ten rounds in one.
         let slack = if watched { third / 10 } else { Duration::ZERO };
-        let (granted_at, lease) = (grounds.sent, grounds.lease);
+        let lease = grounds.lease;
+        let granted_at = if grounds.passes > 0 { core.runtime.now() } else { grounds.sent };
         // Before the keeper can know of it, so that no loss comes first.
         if grounds.claim.is_exclusive()
             && let Some(queue) = &grounds.queue
@@ -295,6 +303,18 @@ impl Hold {
     pub(super) fn release_request(&self) -> Release {
         let Grounds { name, claim, owner, .. } = &self.grounds;
         Release::new(name.clone(), *claim, *owner)
+    }
+
+    /// The hold as it may pass to another guard. Not one with a lease or a limit of its own, one that was extended, and none that may be released
+    /// once more by a request that is still on its way.
+    pub(super) fn as_wire_hold(&self) -> Option<WireHold> {
+        let Grounds { claim, owner, token, spare_tokens, passes, kept, until, unsettled_until, sent, good_for, .. } =
+            self.grounds;
+        let extended = self.deadline() > deadline(sent, good_for);
+        let plain = kept && until == Instant::NEVER && !extended;
+        let settled = unsettled_until == Instant::default();
+        let hold = WireHold { owner, token, spare_tokens, passes, confirmed: sent, good_for };
+        (claim == Claim::Mutex && plain && settled).then_some(hold)
     }
 
     /// The first guard.

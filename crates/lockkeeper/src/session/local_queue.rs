@@ -9,25 +9,28 @@
 
 mod check;
 mod handing;
+mod passing;
 mod places;
+mod reading;
 mod sharing;
 mod turn;
 
 pub(super) use check::Orphan;
-pub(crate) use turn::Turn;
+pub(super) use handing::{Delivered, Handing, Unused};
+pub(crate) use passing::Wanted;
+pub(crate) use turn::{Closing, Turn};
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::{Core, lock};
+use super::{Core, MOST_PASSES, lock};
 use crate::backend::{Acquire, Attempt, Capabilities, Claim, Release, Subscription};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
-use handing::Handing;
 use places::Places;
 use sharing::Sharing;
-use turn::{Offer, Waiter, Wish};
+use turn::{Offer, Sent, Waiter, Wish};
 
 /// How soon a waiter that was woken has to run before the next one acts in its place.
 const RUNS_WITHIN: Duration = Duration::from_millis(100);
@@ -56,6 +59,12 @@ struct State {
     sharing: Sharing,
     /// Shared by one first waiter after the other.
     subscription: Option<Arc<Subscription>>,
+    /// How many calls of this process want the name and may not stand in this queue: those that want several names, and writers.
+    wanted: u32,
+    /// The read hold that readers of this process share.
+    shared: Option<reading::Shared>,
+    /// A hold passed on since the last check.
+    passes: bool,
     /// The keeper checks this queue.
     checked: bool,
     /// The client was closed: nothing is handed over any more.
@@ -122,6 +131,7 @@ impl LocalQueue {
         let now = core.runtime.now();
         // The release also notifies our own subscription, which says nothing about others.
         let (seen_with, heard_now) = (heard.map_or(1, |heard| heard + 2), state.heard());
+        state.sharing.notified_within(core.capabilities.notifies_within);
         state.sharing.released(others, seen_with, heard_now, sent, now);
         // The subscription is kept until the back-off ends, and then dropped by the keeper.
         let check = others && state.subscription.is_some() && !std::mem::replace(&mut state.checked, true);
@@ -184,16 +194,20 @@ impl LocalQueue {
         let mut slot = lock(&first.slot);
         let Offer::Ready(wish) = slot.offer else { return None };
         let waiters = state.waiters.len();
-        if !state.sharing.may_hand_over(waiters, push, now) {
+        let keeps = core.passes_holds() && !state.is_contested();
+        let may = if keeps { state.sharing.may_keep(waiters, now) } else { state.sharing.may_hand_over(waiters, push, now) };
+        if !may {
             return None;
         }
-        let Wish { owner, lease, since } = wish;
-        let not_after = now.plus(core.settings.limit(lease));
-        slot.offer = Offer::Sent { wish, from: release.owner, not_after };
+        let Wish { lease, since, .. } = wish;
+        let (from, not_after) = (release.owner, now.plus(core.settings.limit(lease)));
+        // A hold that is kept moves to an owner that no other request names: a late copy of this one finds its owner gone, and does nothing.
+        let to = if keeps { core.next_owner() } else { WireOwner { number: slot.number, ..from } };
+        slot.offer = Offer::Sent(Box::new(Sent { to, own: !keeps, from, not_after }));
         drop(slot);
-        let (name, claim) = (release.name.clone(), Claim::Mutex);
-        let request = Acquire::new(name, claim, owner, lease).with_times(since, not_after);
-        Some(Box::new(Handing::new(Arc::clone(self), first, release.owner, request, now)))
+        let spare_tokens = if keeps && waiters > 1 { MOST_PASSES } else { 0 };
+        let request = Acquire::new(release.name.clone(), Claim::Mutex, to, lease).with_times(since, not_after);
+        Some(Box::new(Handing::new(Arc::clone(self), first, from, request.with_spare_tokens(spare_tokens), now, keeps)))
     }
 }
 
@@ -259,5 +273,7 @@ impl State {
     }
 }
 
+#[cfg(test)]
+mod passing_tests;
 #[cfg(test)]
 mod tests;

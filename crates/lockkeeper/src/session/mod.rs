@@ -14,12 +14,14 @@ mod local_queue;
 mod loss;
 mod observer;
 mod owner;
+mod passing;
 mod patience;
 mod queues;
 mod registry;
 mod releaser;
 mod settings;
 mod shared;
+mod wire_hold;
 
 pub use held::Held;
 pub use loss::Loss;
@@ -30,11 +32,12 @@ pub(crate) use crate::retry::Trouble;
 pub(crate) use acquisition::{Acquisition, Command, Event as Step, Left, Moment, late, pause};
 pub(crate) use closing::UnderWay;
 pub(crate) use hold::{Grounds, Hold};
-pub(crate) use local_queue::{LocalQueue, Turn};
+pub(crate) use local_queue::{Closing, LocalQueue, Turn, Wanted};
 pub(crate) use owner::{Entry, Ticket};
 pub(crate) use patience::Patience;
 pub(crate) use releaser::Undo;
 pub(crate) use shared::Core;
+pub(crate) use wire_hold::{MOST_PASSES, Moved, WireHold};
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
@@ -166,6 +169,7 @@ impl Session {
             name,
             claim,
             owner,
+            id: owner.number,
             token: None,
             lease,
             good_for,
@@ -174,6 +178,8 @@ impl Session {
             sent,
             unsettled_until: Instant::default(),
             handed_over: false,
+            spare_tokens: 0,
+            passes: 0,
             until: Instant::NEVER,
             place: None,
         };

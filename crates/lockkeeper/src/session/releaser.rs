@@ -8,9 +8,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::link::Way;
+use super::local_queue::{Delivered, Handing};
 use super::{Core, Grounds, Hold, LocalQueue, Trouble, UnderWay, lock};
-use crate::backend::{Backend, Claim, Event, Kind, LossReason, Release, Released};
+use crate::backend::{Attempt, Backend, Event, Kind, LossReason, Release, Released};
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
 use crate::runtime::Instant;
 
 /// Something to release, known to be held or only possibly so.
@@ -46,7 +48,8 @@ impl Undo {
     }
 }
 
-/// Whether what may still arrive until then has arrived.
+/// Whether what may still arrive until then has arrived: asked before a release is sent. By the time of the answer it may be settled, and
+/// the release may still have come before the last request.
 fn is_settled(settled_after: Instant, now: impl FnOnce() -> Instant) -> bool {
     settled_after == Instant::default() || now() >= settled_after.plus(SETTLE_MARGIN)
 }
@@ -65,8 +68,9 @@ impl Core {
     pub(super) fn release_later(&self, hold: &Hold) {
         // `close` must not miss it between its end and the undo.
         let _under_way = self.under_way();
-        hold.end();
-        self.undo(Undo::of(hold));
+        if hold.end().is_some() || !self.pass(hold) {
+            self.undo(Undo::of(hold));
+        }
     }
 
     /// Releases it where the caller runs; tells if it had been lost. When the store does not answer, or the caller goes away, the keeper goes
@@ -77,13 +81,18 @@ impl Core {
         if lost.is_some() {
             return Ok(lost);
         }
+        if self.pass(hold) {
+            rest.hold = None;
+            return Ok(None);
+        }
         let Grounds { lease, queue, unsettled_until, .. } = &hold.grounds;
+        let settled = is_settled(*unsettled_until, || self.runtime.now());
         let released = match self.send_release(Way::Callers, &*self.backend, hold.release_request(), *lease, queue.as_ref()).await
         {
             Ok(released) => released,
             Err(error) => Box::pin(self.release_again(hold, error)).await?,
         };
-        if is_settled(*unsettled_until, || self.runtime.now()) {
+        if settled {
             rest.hold = None;
         }
         if released.held {
@@ -124,24 +133,20 @@ impl Core {
         queue: Option<&'a Arc<LocalQueue>>,
     ) -> impl Future<Output = Result<Released>> + Send + 'a {
         let (owner, name) = (request.owner, request.name.clone());
-        let mut handing = queue.filter(|_| request.claim.kind() == Kind::Mutex).and_then(|queue| queue.hand_over(&request, self));
+        let handing = queue.filter(|_| request.claim.kind() == Kind::Mutex).and_then(|queue| queue.hand_over(&request, self));
         request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
-        let heard = queue.filter(|_| handing.is_none()).and_then(|queue| queue.heard());
+        request.if_alone = handing.as_ref().is_some_and(|handing| handing.keeps());
+        let heard = queue.filter(|_| handing.is_none() || request.if_alone).and_then(|queue| queue.heard());
+        let mut delivery = Delivery { core: self, queue, handing, name };
         let sent = self.runtime.now();
         let mut answer = self.call_by(way, self.settings.limit(lease), via.release(request));
         std::future::poll_fn(move |cx| {
             let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) else { return Poll::Pending };
             let now = self.runtime.now();
-            if let Some(handing) = handing.take() {
-                // Granted to a waiter that has gone: released at once, or everybody would wait until its request counts as settled.
-                if let Some(owner) = handing.deliver(answer.as_ref().ok().and_then(|released| released.next), now) {
-                    let release = Release::new(name.clone(), Claim::Mutex, owner);
-                    let settled_after = Instant::default();
-                    self.undo(Undo { release, lease, settled_after, unanswered: 0, queue: queue.cloned() });
-                }
-            } else if let Some(queue) = queue {
+            let released = delivery.deliver(answer.as_ref().ok(), now);
+            if let (true, Some(queue)) = (released, queue) {
                 if let Ok(Released { woke: Some(woke), held: true, .. }) = answer
-                    && queue.woke(woke, heard, sent, self, &name)
+                    && queue.woke(woke, heard, sent, self, &delivery.name)
                 {
                     self.queues.remember(queue);
                 }
@@ -160,10 +165,11 @@ impl Core {
         let mut repeat = REPEAT;
         undo.release.settle |= !self.capabilities.refuses_late && undo.unanswered > 0;
         loop {
+            let settled = is_settled(undo.settled_after, || self.runtime.now());
             let answer = self.send_release(Way::Keeper, via, undo.release.clone(), undo.lease, undo.queue.as_ref()).await;
             let now = self.runtime.now();
             match answer {
-                Ok(_) if is_settled(undo.settled_after, || now) => break,
+                Ok(_) if settled => break,
                 // After its answer nothing of this owner can be granted any more.
                 Ok(_) if undo.release.settle => break,
                 // The one request that got no answer had arrived.
@@ -186,6 +192,41 @@ impl Core {
         self.progress.notify_waiters();
         if self.stopping.load(Ordering::SeqCst) {
             self.keeper_wake.notify_one();
+        }
+    }
+}
+
+/// What a release hands over, if it does. Dropped before the answer came, it tells the waiter that the outcome is unknown.
+struct Delivery<'a> {
+    core: &'a Core,
+    queue: Option<&'a Arc<LocalQueue>>,
+    handing: Option<Box<Handing>>,
+    name: Name,
+}
+
+impl Delivery<'_> {
+    /// Tells the waiter. Returns whether it was a release like any other: nothing was handed over, or the store did not keep the name because others
+    /// wait.
+    fn deliver(&mut self, released: Option<&Released>, now: Instant) -> bool {
+        let Some(handing) = self.handing.take() else { return true };
+        let (keeps, next) = (handing.keeps(), released.and_then(|released| released.next));
+        let delivered = match released {
+            // Without a word of the successor nothing is known, unless the store kept nothing.
+            Some(_) if keeps || next.is_some() => Delivered::Answered(next),
+            _ => Delivered::Unknown,
+        };
+        // Granted to a waiter that has gone: released at once, or everybody would wait until its request counts as settled.
+        if let (Some(unused), Some(queue)) = (handing.deliver(delivered, now), self.queue) {
+            self.core.undo_unused(queue, &self.name, unused);
+        }
+        keeps && released.is_some() && !matches!(next, Some(Attempt::Granted(_)))
+    }
+}
+
+impl Drop for Delivery<'_> {
+    fn drop(&mut self) {
+        if self.handing.is_some() {
+            self.deliver(None, self.core.runtime.now());
         }
     }
 }

@@ -5,8 +5,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::options::Limits;
-use super::target::Target;
+use super::call::{Limits, Target};
 use super::wait::{Look, Looked, wait};
 use crate::backend::{Busy, Count, CountOp, CountOutcome, Counted, Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};

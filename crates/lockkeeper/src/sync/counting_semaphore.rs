@@ -1,7 +1,7 @@
 //! A bare shared number of permits.
 
+use super::call::Target;
 use super::counting::{WaitCall, count};
-use super::target::Target;
 use crate::backend::{CountOp, CounterOp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;

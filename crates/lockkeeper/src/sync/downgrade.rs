@@ -1,7 +1,7 @@
 //! From writing to reading, with no other writer in between.
 
+use super::call::Target;
 use super::driver::{Driver, Next, Terms};
-use super::target::Target;
 use crate::backend::Claim;
 use crate::error::Result;
 use crate::session::{Command, Entry, Held, Patience};

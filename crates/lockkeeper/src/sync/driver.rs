@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::call::Target;
 use super::sleep::sleep;
-use super::target::Target;
-use crate::backend::{Acquire, Attempt, Claim, Event, GaveUp, Grant, Kind, Release, Subscription, Watch};
+use crate::backend::{Acquire, Attempt, Claim, Event, GaveUp, Kind, Release, Subscription, Watch};
 use crate::error::Result;
 use crate::owner::WireOwner;
 use crate::runtime::{self, Instant};
-use crate::session::{Acquisition, Command, Grounds, Held, Hold, Left, Moment, Patience, Step, Ticket, Turn, UnderWay, Undo};
+use crate::session::{
+    Acquisition, Closing, Command, Held, Left, LocalQueue, MOST_PASSES, Moment, Patience, Step, Ticket, Turn, UnderWay, Undo,
+    Wanted,
+};
 
 /// How long a hold lasts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,11 +31,11 @@ pub(super) enum Next {
 
 /// An acquisition under way. Dropped before it holds, it has the keeper undo whatever it may have left.
 pub(super) struct Driver<'a> {
-    target: &'a Target,
+    pub(super) target: &'a Target,
     pub(super) request: Acquire,
     pub(super) machine: Acquisition,
     pub(super) ticket: Option<Ticket>,
-    kept: bool,
+    pub(super) kept: bool,
     /// Set unless it sleeps: `close` waits for it.
     under_way: Option<UnderWay<'a>>,
     /// The session knows what it may have left in the store.
@@ -41,9 +44,11 @@ pub(super) struct Driver<'a> {
     waits: bool,
     /// How it ended, if not with a hold.
     pub(super) gave_up: GaveUp,
-    max_hold: Option<Duration>,
-    began: Instant,
-    turn: Option<Turn>,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) began: Instant,
+    /// It wants to write: readers of this process see it from its first request on.
+    wanted: Option<Wanted>,
+    pub(super) turn: Option<Turn>,
     subscription: Option<Arc<Subscription>>,
 }
 
@@ -93,6 +98,7 @@ impl<'a> Driver<'a> {
             gave_up: GaveUp::Cancelled,
             max_hold,
             began,
+            wanted: None,
             turn: None,
             subscription: None,
         })
@@ -101,6 +107,9 @@ impl<'a> Driver<'a> {
     pub(super) fn start(&mut self) -> Command {
         let core = self.target.session.core();
         let limit = core.settings.limit(self.request.lease);
+        if self.request.claim == Claim::Write && self.request.place.is_some() {
+            self.wanted = self.target.queue.as_ref().map(LocalQueue::wanted);
+        }
         let may_ask = match &self.target.queue {
             Some(queue) if self.request.place.is_some() => queue.ask_alone(&self.request, self.began, limit),
             _ => true,
@@ -148,8 +157,8 @@ impl<'a> Driver<'a> {
                     self.resumes()?;
                     self.step(Step::Woken)
                 }
-                Command::Grant { grant, sent, handed_over } => {
-                    return self.granted(grant, sent, handed_over, session.core().runtime.now()).map(Some);
+                Command::Grant { grant, sent, handed_over, moved } => {
+                    return self.granted(grant, sent, handed_over, moved, session.core().runtime.now()).map(Some);
                 }
                 Command::NewOwner { left } => {
                     self.unmark();
@@ -171,12 +180,17 @@ impl<'a> Driver<'a> {
             Some(turn) => turn,
             None => self.turn.insert(queue.join(core, self.target.name()?)),
         };
-        let stand = turn.stand(&self.request, core.runtime.now());
-        let owner = self.request.owner;
+        let plain = self.kept && self.max_hold.is_none();
+        let stand = turn.stand(&self.request, plain, core.runtime.now());
+        let own = self.request.owner;
         let command = self.step(Step::Stands(stand));
-        if stand.is_grant() && !matches!(command, Command::Grant { .. }) {
+        if let (Some(owner), false) = (stand.granted_to(own), matches!(command, Command::Grant { .. })) {
             // It came too late: the queue must not count on it.
-            queue.left(owner, core.runtime.now());
+            if owner == own {
+                queue.left(owner, core.runtime.now());
+            } else {
+                core.release_unused(queue, self.target.name()?, owner);
+            }
         }
         Ok(command)
     }
@@ -188,6 +202,9 @@ impl<'a> Driver<'a> {
         // A waiter with a place in the store's queue asks for itself alone: nobody waits for its answer.
         if let Some(turn) = self.turn.as_ref().filter(|_| !self.machine.is_placed()) {
             turn.asks(&self.request, self.request.not_after);
+            // Those behind it get the hold from guard to guard.
+            let followed = core.passes_holds() && self.request.claim == Claim::Mutex && turn.is_followed();
+            self.request.spare_tokens = if followed { MOST_PASSES } else { 0 };
         }
         let answer = match self.resumes() {
             Ok(()) => core.call(limit, core.backend.acquire(self.request.clone())).await,
@@ -217,7 +234,9 @@ impl<'a> Driver<'a> {
         core.saw_place(matches!(&answer, Ok(Attempt::Busy(busy)) if busy.placed));
         let poll = if granted { Duration::ZERO } else { core.poll_after(now) };
         Ok(match self.machine.step(Step::Answered { answer, sent }, Moment { now, poll }) {
-            Command::Grant { grant, sent, handed_over } => Next::Held(self.granted(grant, sent, handed_over, now)?),
+            Command::Grant { grant, sent, handed_over, moved } => {
+                Next::Held(self.granted(grant, sent, handed_over, moved, now)?)
+            }
             command => {
                 if let (true, Some(queue)) = (granted, queue) {
                     // It came too late: the queue must not count on it.
@@ -229,7 +248,7 @@ impl<'a> Driver<'a> {
     }
 
     /// It is not counted among those that wait any more.
-    fn wait_ends(&mut self) {
+    pub(super) fn wait_ends(&mut self) {
         if std::mem::take(&mut self.waits) {
             self.target.session.core().notify(&Event::WaitEnded { claim: self.request.claim });
         }
@@ -254,7 +273,7 @@ impl<'a> Driver<'a> {
     }
 
     /// The session has nothing to undo for it any more.
-    fn unmark(&mut self) {
+    pub(super) fn unmark(&mut self) {
         if std::mem::take(&mut self.marked) {
             self.target.session.core().unmark(self.request.owner);
         }
@@ -269,9 +288,13 @@ impl<'a> Driver<'a> {
     }
 
     /// Has the keeper release what this owner id may have left.
-    fn undo(&self, left: Option<Left>) {
+    pub(super) fn undo(&self, left: Option<Left>) {
         if let Some(left) = left {
-            self.target.session.core().undo(self.undo_of(left));
+            let (core, undo) = (self.target.session.core(), self.undo_of(left));
+            if undo.unanswered > 0 && !core.is_forked() {
+                core.backend.release_behind(&undo.release);
+            }
+            core.undo(undo);
         }
     }
 
@@ -296,43 +319,6 @@ impl<'a> Driver<'a> {
         self.subscription = Some(subscription);
         Ok(())
     }
-
-    /// The answer to a request sent at `sent` is yes: from here on the hold looks after itself.
-    pub(super) fn granted(&mut self, grant: Grant, sent: Instant, handed_over: bool, now: Instant) -> Result<Held> {
-        self.wait_ends();
-        self.unmark();
-        let core = self.target.session.core();
-        let on_its_way = self.turn.as_ref().and_then(Turn::close).unwrap_or_default();
-        let Acquire { name, claim, owner, lease, .. } = &self.request;
-        let hold = Hold::new(
-            &self.target.session,
-            Grounds {
-                name: name.clone(),
-                claim: *claim,
-                owner: *owner,
-                token: grant.token.filter(|_| core.capabilities.fencing),
-                lease: *lease,
-                good_for: grant.good_for,
-                session: grant.session,
-                kept: self.kept,
-                sent,
-                unsettled_until: self.machine.unknown_until().max(on_its_way),
-                queue: self.target.queue.clone(),
-                handed_over,
-                until: self.max_hold.map_or(Instant::NEVER, |most| sent.plus(most)),
-                place: self.ticket.as_ref().map(Ticket::place),
-            },
-        );
-        let waited = now.since(self.began);
-        core.notify(&Event::Acquired { name, claim: *claim, owner: *owner, waited, handed_over });
-        if let Some(ticket) = self.ticket.take() {
-            ticket.fill(&hold);
-        }
-        let held = hold.enter();
-        // Dropped, it is released.
-        self.target.session.check_closed()?;
-        Ok(held)
-    }
 }
 
 impl Drop for Driver<'_> {
@@ -344,14 +330,21 @@ impl Drop for Driver<'_> {
             self.under_way.get_or_insert_with(|| core.under_way());
             self.unmark();
             let now = core.runtime.now();
-            let handed = self.turn.as_ref().and_then(Turn::close);
+            let handed = self.turn.as_ref().map_or(Closing::Nothing, Turn::close);
+            let Acquire { name, claim, .. } = &self.request;
             if let Some(queue) = &self.target.queue {
                 queue.answered(&self.request, None, now);
-                if handed.is_some() {
-                    queue.left(self.request.owner, now);
+                match handed {
+                    Closing::Nothing => {}
+                    Closing::OnItsWay(_) => queue.left(self.request.owner, now),
+                    Closing::Has(hold) => {
+                        // Out of the queue first: the hold goes to the next one.
+                        self.turn = None;
+                        core.pass_on(queue, name, &hold);
+                    }
                 }
             }
-            let Acquire { name, claim, .. } = &self.request;
+            let handed = if let Closing::OnItsWay(not_after) = handed { Some(not_after) } else { None };
             let waited = now.since(self.began);
             core.notify(&Event::GaveUp { name, claim: *claim, waited, why: self.gave_up });
             let left = self.machine.leave(handed);

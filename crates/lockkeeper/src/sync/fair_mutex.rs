@@ -1,9 +1,8 @@
 //! A lock for one holder at a time, in order of arrival.
 
+use super::call::{Acquiring, Target, TryAcquiring};
 use super::inspectable;
 use super::mutex::MutexGuard;
-use super::options::{Acquiring, TryAcquiring};
-use super::target::Target;
 use crate::backend::{Claim, Kind};
 use crate::session::{Owner, Session};
 

@@ -1,6 +1,6 @@
 //! Who holds the name of a handle.
 
-use super::target::Target;
+use super::call::Target;
 use crate::backend::{Holder, Kind};
 use crate::error::Result;
 

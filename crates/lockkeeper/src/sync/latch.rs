@@ -1,7 +1,7 @@
 //! A gate that opens when a number of events have happened.
 
+use super::call::Target;
 use super::counting::{WaitCall, count};
-use super::target::Target;
 use crate::backend::{CountOp, Counted, LatchOp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;

@@ -1,8 +1,7 @@
 //! What can be a part of a multi-lock.
 
+use super::call::{Acquiring, Target};
 use super::guard::{Guard, sealed::Sealed};
-use super::options::Acquiring;
-use super::target::Target;
 use super::{FairMutex, Mutex};
 use crate::backend::Claim;
 use crate::error::Result;

@@ -68,12 +68,13 @@
 //! # Ok(()) }
 //! ```
 
-mod acquire;
+mod call;
 mod counting;
 mod counting_semaphore;
 mod downgrade;
 mod driver;
 mod fair_mutex;
+mod granted;
 mod guard;
 mod inspect;
 mod latch;
@@ -81,15 +82,14 @@ mod lockable;
 mod multi_guard;
 mod multi_lock;
 mod mutex;
-mod options;
 mod permit_id;
 mod rwlock;
 mod semaphore;
 mod sleep;
-mod target;
 mod together;
 mod wait;
 
+pub use call::{Acquiring, TryAcquiring};
 pub use counting::WaitCall;
 pub use counting_semaphore::CountingSemaphore;
 pub use fair_mutex::FairMutex;
@@ -99,7 +99,6 @@ pub use lockable::Lockable;
 pub use multi_guard::MultiLockGuard;
 pub use multi_lock::{AcquiringAll, MultiLock, TryAcquiringAll};
 pub use mutex::{Mutex, MutexGuard};
-pub use options::{Acquiring, TryAcquiring};
 pub use permit_id::PermitId;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 pub use semaphore::{Permit, Semaphore};

@@ -8,18 +8,16 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::acquire;
+use super::call::{Limits, Target, acquire};
 use super::driver::Terms;
 use super::lockable::Lockable;
 use super::multi_guard::MultiLockGuard;
-use super::options::Limits;
-use super::target::Target;
 use super::together::acquire_together;
 use super::wait::Patience;
 use crate::backend::Claim;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, BoxFuture, Instant};
-use crate::session::Held;
+use crate::session::{Held, LocalQueue, Wanted};
 
 /// All of several locks, or none: of any kind, of several clients and stores.
 ///
@@ -94,6 +92,8 @@ impl MultiLock {
             Patience::Forever => Patience::Forever,
         };
         let mut busy: Option<usize> = None;
+        // While it waits for one name it does not wait in the queues of the others.
+        let mut waits: Vec<Wanted> = Vec::new();
         let mut round = 0;
         loop {
             let mut held: Vec<Option<Held>> = parts.iter().map(|_| None).collect();
@@ -111,6 +111,10 @@ impl MultiLock {
                 return Ok(Some(MultiLockGuard::new(in_order.into_iter().map(|(_, held)| held).collect())));
             }
             MultiLockGuard::new(held.into_iter().flatten().collect()).give_up().await;
+            if waits.is_empty() {
+                let queues = parts.iter().filter_map(|part| part.target.queue.as_ref());
+                waits.extend(queues.map(LocalQueue::wanted));
+            }
             let now = runtime.now();
             if now >= deadline {
                 return Ok(None);

@@ -1,7 +1,6 @@
 //! A lock for one holder at a time.
 
-use super::options::{Acquiring, TryAcquiring};
-use super::target::Target;
+use super::call::{Acquiring, Target, TryAcquiring};
 use super::{hold_guard, inspectable, reentrant_guard};
 use crate::backend::{Claim, Kind};
 use crate::session::{Held, Owner, Session};

@@ -1,8 +1,7 @@
 //! Many readers or one writer.
 
+use super::call::{Acquiring, Target, TryAcquiring};
 use super::downgrade::downgrade;
-use super::options::{Acquiring, TryAcquiring};
-use super::target::Target;
 use super::{hold_guard, inspectable, reentrant_guard};
 use crate::backend::{Claim, Kind};
 use crate::error::{Error, ErrorKind, Result};
@@ -11,6 +10,10 @@ use crate::session::{Held, Owner, Session};
 /// A lock for many readers or one writer.
 ///
 /// *Fairness:* a reader yields to writers that were waiting before it came, and to no others: neither side starves.
+///
+/// Readers of one client share a hold at the store: a reader joins one that was asked for less than 50 ms ago, unless a writer of the same
+/// client waits. Their tokens are equal, and they lose it together. Readers with a lease or a limit of their own, and those of an [`Owner`],
+/// have holds of their own.
 ///
 /// A writer may become a reader without letting another writer in between ([`downgrade`](RwLockWriteGuard::downgrade)). The other way does not
 /// exist: two readers that both want to write would wait for each other for ever. An [`Owner`] that reads and asks to write is
@@ -55,7 +58,8 @@ impl RwLock {
     #[doc(hidden)]
     pub fn new(session: &Session, name: impl AsRef<str>) -> Self {
         let reading = Target::new(session, name);
-        Self { writing: reading.clone().queued(Kind::RwLock), reading }
+        let writing = reading.clone().queued(Kind::RwLock);
+        Self { reading: reading.beside_writers(&writing), writing }
     }
 
     /// The same lock for this owner, who may take a side again while holding it, and read while writing.

@@ -1,9 +1,8 @@
 //! A number of permits, each leased.
 
+use super::call::{Acquiring, Target, TryAcquiring};
 use super::counting::count;
-use super::options::{Acquiring, TryAcquiring};
 use super::permit_id::PermitId;
-use super::target::Target;
 use super::{hold_guard, inspectable};
 use crate::backend::{Claim, CountOp, Kind, SemaphoreOp};
 use crate::error::{Error, ErrorKind, Result};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::call::Target;
 use super::driver::{Driver, Terms};
-use super::target::Target;
 use crate::backend::{Attempt, AttemptAll, Busy, Claim, GaveUp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Instant;
@@ -57,7 +57,7 @@ pub(super) async fn acquire_together(
                     .map(|(driver, grant)| {
                         let answer = Ok(Attempt::Granted(grant));
                         match driver.machine.step(Step::Answered { answer, sent }, moment) {
-                            Command::Grant { grant, sent, .. } => driver.granted(grant, sent, false, moment.now),
+                            Command::Grant { grant, sent, .. } => driver.granted(grant, sent, false, None, moment.now),
                             _ => Err(Error::new(ErrorKind::Indeterminate, "the grants arrived when their leases had ended")),
                         }
                     })

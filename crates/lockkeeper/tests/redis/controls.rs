@@ -1,4 +1,4 @@
-//! That the fault tests bite: clients broken on purpose, each in one of eight ways, and the very assertion of a test that must notice.
+//! That the fault tests bite: clients broken on purpose, each in one of nine ways, and the very assertion of a test that must notice.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use crate::flaw::Flaw;
 use crate::process::By;
 use crate::site::Site;
-use crate::{faults, outage, process, standing};
+use crate::{cancelled, faults, outage, process, standing};
 
 /// Gives a panic of the future instead of passing it on.
 struct Caught<F>(Pin<Box<F>>);
@@ -64,6 +64,8 @@ controls! {
         noticed by faults::a_request_that_comes_after_its_time_takes_nothing as "holds the lock";
     one_wire_owner_for_several_acquisitions: OneWireOwner,
         noticed by faults::a_stale_release_frees_nothing_newer as "freed a newer hold";
+    no_release_behind_a_cancelled_request: NoReleaseBehind,
+        noticed by cancelled::a_release_follows_the_request_of_a_cancelled_call as "held by a call that was cancelled";
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -29,6 +29,8 @@ pub(crate) enum Flaw {
     NoNotAfter,
     /// All acquisitions of a client are by one owner.
     OneWireOwner,
+    /// Nothing follows the request of a call that was cancelled.
+    NoReleaseBehind,
 }
 
 /// A store behind the flaw.
@@ -112,6 +114,12 @@ impl Layer for Flawed {
             }
             self.store.release(request).await
         })
+    }
+
+    fn release_behind(&self, request: &Release) {
+        if self.flaw != Flaw::NoReleaseBehind {
+            self.store.release_behind(request);
+        }
     }
 
     fn renew(&self, mut requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {

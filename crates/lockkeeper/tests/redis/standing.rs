@@ -71,7 +71,8 @@ fn commands_in_scripts() -> BTreeSet<String> {
 async fn each_missing_right_is_named() {
     let Some((server, mut eyes)) = own("rights", &[]) else { return };
     let url = format!("redis://worker:secret@127.0.0.1:{}", server.port);
-    let mut rights: Vec<String> = commands_in_scripts().into_iter().collect();
+    // Without `pubsub` a lock works as well: it is released where it could be kept inside a process.
+    let mut rights: Vec<String> = commands_in_scripts().into_iter().filter(|command| command != "pubsub").collect();
     assert!(rights.len() > 25, "{rights:?}");
     rights.extend(["subscribe", "evalsha"].map(str::to_owned));
     for right in &rights {

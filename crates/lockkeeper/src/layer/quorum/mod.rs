@@ -235,6 +235,9 @@ impl Backend for Quorum {
         Box::pin(self.release_by_majority(request))
     }
 
+    /// A vote that comes after its attempt was given up is withdrawn when it comes.
+    fn release_behind(&self, _request: &Release) {}
+
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
         Box::pin(self.renew_by_majority(requests))
     }

@@ -2,18 +2,20 @@
 
 use std::time::Duration;
 
-use super::turn::Offer;
+use super::turn::{Answered, Offer, Sent};
 use super::{Asker, LocalQueue, MARGIN, RUNS_WITHIN, State};
 use crate::backend::{Attempt, Claim};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
+use crate::session::wire_hold::PICKED_UP_WITHIN as PASSED_WITHIN;
 use crate::session::{Left, lock};
 
 /// How soon a hand-over has to be picked up before it is taken back. Nobody renews it meanwhile.
 const PICKED_UP_WITHIN: Duration = Duration::from_millis(500);
 
-/// How often a queue with waiters is checked.
+/// How often a queue with waiters is checked, and how often while holds pass from guard to guard: one that is not picked up is renewed by nobody.
 const CHECK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_PASSES_EVERY: Duration = Duration::from_millis(25);
 
 /// An owner of this process that may hold something it will never use: to be released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,16 +32,20 @@ impl LocalQueue {
         state.closed = true;
         for waiter in state.waiters.iter() {
             let mut slot = lock(&waiter.slot);
-            let (wish, left) = match slot.offer {
-                Offer::Sent { wish, not_after, .. } | Offer::Answered { wish, attempt: None, not_after, .. } => {
-                    (Some(wish), Left { settled_after: not_after, unanswered: 1 })
-                }
-                Offer::Answered { wish, attempt: Some(Attempt::Granted(_)), .. } => (Some(wish), Left::default()),
-                _ => (None, Left::default()),
+            let on_its_way = |settled_after| Left { settled_after, unanswered: 1 };
+            let unused = match &slot.offer {
+                Offer::Sent(sent) => Some((sent.to, on_its_way(sent.not_after))),
+                Offer::Answered(answered) => match answered.attempt {
+                    None => Some((answered.to, on_its_way(answered.not_after))),
+                    Some(Attempt::Granted(_)) => Some((answered.to, Left::default())),
+                    Some(_) => None,
+                },
+                Offer::Passed(passed) => Some((passed.hold.owner, Left::default())),
+                _ => None,
             };
-            if let Some(wish) = wish {
+            if let Some((owner, left)) = unused {
                 slot.offer = Offer::Closed;
-                orphans.push((Orphan { owner: wish.owner, claim: Claim::Mutex }, left));
+                orphans.push((Orphan { owner, claim: Claim::Mutex }, left));
             }
         }
         let subscription = state.subscription.take();
@@ -72,25 +78,33 @@ impl LocalQueue {
             if slot.passed_over {
                 continue;
             }
-            match slot.offer {
+            match &slot.offer {
                 // The release that carries it is not polled. It may not have been sent: then the old holder is released too. The waiter asks by
                 // itself, under a new owner id.
-                Offer::Sent { wish, from, not_after } if now >= not_after.plus(MARGIN) => {
-                    slot.offer = Offer::Revoked;
+                Offer::Sent(sent) if now >= sent.not_after.plus(MARGIN) => {
+                    let Sent { to, own, from, .. } = **sent;
+                    slot.offer = if own { Offer::Revoked } else { Offer::Nothing };
                     *held_by = None;
-                    orphans.extend([wish.owner, from].map(|owner| Orphan { owner, claim: Claim::Mutex }));
+                    orphans.extend([to, from].map(|owner| Orphan { owner, claim: Claim::Mutex }));
                     revoked = true;
                     break;
                 }
-                Offer::Answered { wish, .. } if now >= slot.due.plus(PICKED_UP_WITHIN) => {
-                    slot.offer = Offer::Revoked;
+                Offer::Answered(answered) if now >= slot.due.plus(PICKED_UP_WITHIN) => {
+                    let Answered { to, own, .. } = **answered;
+                    slot.offer = if own { Offer::Revoked } else { Offer::Nothing };
                     slot.passed_over = true;
-                    if *held_by == Some(wish.owner) {
+                    if *held_by == Some(to) {
                         *held_by = None;
                     }
-                    orphans.push(Orphan { owner: wish.owner, claim: Claim::Mutex });
+                    orphans.push(Orphan { owner: to, claim: Claim::Mutex });
                 }
-                Offer::Sent { .. } | Offer::Answered { .. } => break,
+                // Its release names the next waiter as the successor, so the name counts as held until then.
+                Offer::Passed(passed) if now >= passed.since.plus(PASSED_WITHIN) => {
+                    orphans.push(Orphan { owner: passed.hold.owner, claim: Claim::Mutex });
+                    slot.offer = Offer::Nothing;
+                    slot.passed_over = true;
+                }
+                Offer::Sent(_) | Offer::Answered(_) | Offer::Passed(_) => break,
                 // It has just become first.
                 _ if slot.due == Instant::NEVER => {
                     slot.due = now.plus(RUNS_WITHIN);
@@ -111,8 +125,9 @@ impl LocalQueue {
         let unused = state.take_unused_subscription(now);
         // A subscription that is kept while this process holds the name is dropped by the release.
         let lingers = state.subscription.is_some() && state.held_by.is_none();
+        let every = if std::mem::take(&mut state.passes) { CHECK_PASSES_EVERY } else { CHECK_EVERY };
         let next = if !state.waiters.is_empty() || state.asker.is_some() && lingers {
-            Some(now.plus(CHECK_EVERY))
+            Some(now.plus(every))
         } else {
             state.sharing.ends_at().filter(|_| lingers)
         };

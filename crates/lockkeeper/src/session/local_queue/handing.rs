@@ -1,13 +1,13 @@
-//! A hand-over on its way: the request of a waiter that travels with a release.
+//! A hand-over on its way: the request for a waiter that travels with a release.
 
 use std::sync::Arc;
 
-use super::turn::{Offer, Waiter, Wish};
+use super::turn::{Answered, Offer, Waiter};
 use super::{LocalQueue, RUNS_WITHIN};
 use crate::backend::{Acquire, Attempt};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
-use crate::session::lock;
+use crate::session::{Left, lock};
 
 /// If it is dropped unanswered the waiter learns that its outcome is unknown.
 #[derive(Debug)]
@@ -17,52 +17,83 @@ pub(in crate::session) struct Handing {
     from: WireOwner,
     request: Acquire,
     sent: Instant,
+    /// The store grants it only if no other client waits, and to a new owner that nobody else names.
+    keeps: bool,
     delivered: bool,
 }
 
+/// What became of a hand-over.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::session) enum Delivered {
+    /// The store answered for the successor; `None`: it granted nothing.
+    Answered(Option<Attempt>),
+    Unknown,
+}
+
+/// An owner of this process that has, or may have, something at the store that nobody uses.
+pub(in crate::session) type Unused = (WireOwner, Left);
+
 impl Handing {
-    pub(super) fn new(queue: Arc<LocalQueue>, waiter: Arc<Waiter>, from: WireOwner, request: Acquire, sent: Instant) -> Self {
-        Self { queue, waiter, from, request, sent, delivered: false }
+    pub(super) fn new(
+        queue: Arc<LocalQueue>,
+        waiter: Arc<Waiter>,
+        from: WireOwner,
+        request: Acquire,
+        sent: Instant,
+        keeps: bool,
+    ) -> Self {
+        Self { queue, waiter, from, request, sent, keeps, delivered: false }
     }
 
     pub(in crate::session) fn request(&self) -> &Acquire {
         &self.request
     }
 
-    /// Gives the answer to the waiter. The owner, if it was granted and nobody waits for it any more: to be released at once.
-    pub(in crate::session) fn deliver(mut self, attempt: Option<Attempt>, now: Instant) -> Option<WireOwner> {
-        self.answer(attempt, now)
+    pub(in crate::session) fn keeps(&self) -> bool {
+        self.keeps
     }
 
-    fn answer(&mut self, attempt: Option<Attempt>, now: Instant) -> Option<WireOwner> {
+    /// Gives the answer to the waiter. Tells what is to be released at once because nobody waits for it any more.
+    pub(in crate::session) fn deliver(mut self, delivered: Delivered, now: Instant) -> Option<Unused> {
+        self.answer(delivered, now)
+    }
+
+    fn answer(&mut self, delivered: Delivered, now: Instant) -> Option<Unused> {
         self.delivered = true;
+        let attempt = if let Delivered::Answered(attempt) = delivered { attempt } else { None };
+        let granted = matches!(attempt, Some(Attempt::Granted(_)));
         let mut state = lock(&self.queue.state);
         let mut slot = lock(&self.waiter.slot);
-        let Acquire { owner, lease, since, not_after, .. } = self.request;
+        let Acquire { owner: to, not_after, .. } = self.request;
         // A hand-over that was revoked may be answered when another one is on its way to the same waiter.
-        let waits = matches!(slot.offer, Offer::Sent { wish, .. } if wish.owner == owner);
-        if waits {
-            slot.offer = Offer::Answered { wish: Wish { owner, lease, since }, attempt, sent: self.sent, not_after };
+        let waits = matches!(&slot.offer, Offer::Sent(sent) if sent.to == to);
+        if waits && (granted || !self.keeps) {
+            slot.offer = Offer::Answered(Box::new(Answered { to, own: !self.keeps, attempt, sent: self.sent, not_after }));
             slot.due = now.plus(RUNS_WITHIN);
+        } else if waits {
+            // Its own owner asked for nothing: it asks anew.
+            slot.offer = Offer::Nothing;
         }
         drop(slot);
-        let granted = matches!(attempt, Some(Attempt::Granted(_)));
         if state.held_by == Some(self.from) {
-            state.held_by = (waits && granted).then_some(owner);
+            state.held_by = (waits && granted).then_some(to);
         }
         self.waiter.wake.notify_one();
         if !waits {
             state.wake_first(now);
         }
-        // It may have got it by a request of its own that was out at the same time: then it is in use.
-        (granted && !waits && state.held_by != Some(owner)).then_some(owner)
+        match delivered {
+            // It may have got it by a request of its own that was out at the same time: then it is in use.
+            Delivered::Answered(_) => (granted && !waits && state.held_by != Some(to)).then_some((to, Left::default())),
+            Delivered::Unknown => self.keeps.then_some((to, Left { settled_after: not_after, unanswered: 1 })),
+        }
     }
 }
 
 impl Drop for Handing {
     fn drop(&mut self) {
         if !self.delivered {
-            self.answer(None, self.sent);
+            self.answer(Delivered::Unknown, self.sent);
         }
     }
 }

@@ -22,6 +22,10 @@ const SHORT_ROW: Duration = Duration::from_millis(1);
 const ROW_WITHOUT_PUSH: Duration = Duration::from_secs(1);
 const FREE_WITHOUT_PUSH: Duration = Duration::from_millis(200);
 
+/// Where the store tells whether others wait, a process keeps the name as long as nobody does. After this time it does so no more often than it
+/// hands over elsewhere: some that wait may not be seen, such as clients that poll or listen at a replica.
+const KEPT_FOR: Duration = Duration::from_millis(100);
+
 /// How long woken waiters of other processes go first: a JVM takes up to 5 ms to react. Longer where the store is slow, by so many times what
 /// the release took.
 const BACK_OFF: Duration = Duration::from_millis(20);
@@ -49,6 +53,8 @@ pub(super) struct Sharing {
     own_until: u64,
     /// How many turns others had for which there was no hand-over here yet.
     owed: u32,
+    /// How long a notification takes at most where the store polls for its waiters.
+    notifies_within: Duration,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +70,17 @@ impl BackOff {
     }
 }
 
+/// How many hand-overs there may be in a row while no waiter of another process is known.
+fn uncontested_row(waiters: usize) -> u32 {
+    u32::try_from(waiters).unwrap_or(u32::MAX).saturating_mul(PER_WAITER).min(IN_A_ROW)
+}
+
 impl Sharing {
+    /// A notification may take that long.
+    pub(super) fn notified_within(&mut self, longest: Duration) {
+        self.notifies_within = longest;
+    }
+
     pub(super) const fn is_contested(&self) -> bool {
         self.contested
     }
@@ -77,17 +93,41 @@ impl Sharing {
         self.owed = (self.owed + turns as u32).min(MOST_OWED);
     }
 
+    /// Whether a release may ask the store to keep the name here if nobody else waits.
+    pub(super) fn may_keep(&mut self, waiters: usize, now: Instant) -> bool {
+        let row = now.since(self.row_began);
+        let may = row < KEPT_FOR || self.in_a_row < uncontested_row(waiters) && row < ROW_LASTS;
+        self.in_a_row = if may { self.in_a_row + 1 } else { 0 };
+        may
+    }
+
+    /// Whether a hold may pass to one of so many local waiters without a request, although others want the name; if so it is counted.
+    pub(super) fn may_pass(&mut self, waiters: usize, now: Instant) -> bool {
+        let may = self.in_a_row < self.contested_row(waiters, now);
+        if may {
+            self.in_a_row += 1;
+            self.owed = self.owed.saturating_sub(1);
+        }
+        may
+    }
+
+    /// How many hand-overs there may be in a row beside waiters of other processes.
+    fn contested_row(&self, waiters: usize, now: Instant) -> u32 {
+        let waiters = u32::try_from(waiters).unwrap_or(u32::MAX);
+        let short = now.since(self.row_began) < SHORT_ROW;
+        let owed = if short { IN_A_ROW } else { (self.in_a_row + self.owed).min(waiters) };
+        owed.clamp(IN_A_ROW_CONTESTED, IN_A_ROW)
+    }
+
     /// Whether a release may hand the name over to one of so many local waiters; if so it is counted.
     pub(super) fn may_hand_over(&mut self, waiters: usize, push: bool, now: Instant) -> bool {
         let row = now.since(self.row_began);
-        let waiters = u32::try_from(waiters).unwrap_or(u32::MAX);
         let may = if !push {
             row < ROW_WITHOUT_PUSH
         } else if self.contested {
-            let owed = if row < SHORT_ROW { IN_A_ROW } else { (self.in_a_row + self.owed).min(waiters) };
-            self.in_a_row < owed.clamp(IN_A_ROW_CONTESTED, IN_A_ROW)
+            self.in_a_row < self.contested_row(waiters, now)
         } else {
-            self.in_a_row < waiters.saturating_mul(PER_WAITER).min(IN_A_ROW) && row < ROW_LASTS
+            self.in_a_row < uncontested_row(waiters) && row < ROW_LASTS
         };
         if may {
             self.in_a_row += 1;
@@ -118,7 +158,7 @@ impl Sharing {
     }
 
     fn length(&self, round_trip: Duration) -> Duration {
-        let round_trips = (round_trip * ROUND_TRIPS).min(LONGEST);
+        let round_trips = (round_trip * ROUND_TRIPS).min(LONGEST).max(self.notifies_within);
         if self.unused < UNUSED || self.unused.is_multiple_of(FULL_AGAIN) {
             return BACK_OFF.max(round_trips);
         }
@@ -173,6 +213,19 @@ mod tests {
         assert_eq!(row(&mut contested, 64, true, ms(1)), 1);
         assert_eq!(row(&mut contested, 64, true, ms(100)), 1);
         assert_eq!(row(&mut contested, 64, true, Duration::from_micros(10)), IN_A_ROW);
+    }
+
+    #[test]
+    fn a_name_is_kept_for_a_while_and_then_as_often_as_it_would_be_handed_over() {
+        let mut sharing = Sharing::default();
+        let mut row = |waiters: usize, hold: Duration| {
+            sharing.row_begins(NOW, None);
+            (1..10_000).take_while(|turn| sharing.may_keep(waiters, NOW.plus(hold * *turn))).count()
+        };
+        assert_eq!(row(64, ms(1)), 99);
+        assert_eq!(row(64, ms(50)), 16);
+        assert_eq!(row(1, ms(50)), 4);
+        assert_eq!(row(64, ms(1_000)), 2);
     }
 
     #[test]

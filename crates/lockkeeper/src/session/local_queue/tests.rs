@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::owner::ClientId;
 use crate::runtime::Runtime;
 use crate::session::acquisition::Stand;
-use crate::session::{Session, Settings};
+use crate::session::{Left, Session, Settings};
 
 const LIMIT: Duration = Duration::from_secs(3);
 
@@ -25,7 +25,7 @@ fn request(number: u64) -> Acquire {
 
 /// A store that never answers.
 #[derive(Debug)]
-struct Silent;
+struct Silent(Capabilities);
 
 fn never<T: Send + 'static>() -> Reply<'static, T> {
     Box::pin(std::future::pending())
@@ -33,7 +33,7 @@ fn never<T: Send + 'static>() -> Reply<'static, T> {
 
 impl Backend for Silent {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("silent").with_kinds(&[crate::backend::Kind::Mutex]).with_hand_over().with_push(true)
+        self.0
     }
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
         self
@@ -74,8 +74,13 @@ impl Backend for Silent {
 }
 
 fn session() -> Session {
-    let runtime = Runtime::simulated();
-    Session::new(Arc::new(Silent), Settings::default(), runtime).unwrap()
+    session_with(|capabilities| capabilities)
+}
+
+/// A session at a store that never answers, and can do a little more.
+pub(super) fn session_with(more: impl Fn(Capabilities) -> Capabilities) -> Session {
+    let simple = Capabilities::new("silent").with_kinds(&[crate::backend::Kind::Mutex]).with_hand_over().with_push(true);
+    Session::new(Arc::new(Silent(more(simple))), Settings::default(), Runtime::simulated()).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,11 +90,11 @@ async fn a_newcomer_whose_call_is_left_is_revoked_and_the_next_may_ask() {
     let (now, left, next) = (core.runtime.now(), request(1), request(2));
     assert!(queue.ask_alone(&left, now, LIMIT));
     let turn = queue.join(core, &next.name);
-    assert_eq!(turn.stand(&next, now), Stand::Wait);
+    assert_eq!(turn.stand(&next, true, now), Stand::Wait);
     let later = now.plus(LIMIT + MARGIN);
     assert_eq!(queue.check(now.plus(LIMIT)).0, []);
     assert_eq!(queue.check(later).0, [Orphan { owner: left.owner, claim: Claim::Mutex }]);
-    assert_eq!(turn.stand(&next, later), Stand::Ask);
+    assert_eq!(turn.stand(&next, true, later), Stand::Ask);
     // Its answer comes after all, and does not count.
     let granted = Attempt::Granted(Grant::new(None, Duration::from_secs(30)));
     assert!(!queue.answered(&left, Some(&granted), later));
@@ -102,14 +107,14 @@ async fn a_first_waiter_that_does_not_run_is_passed_over() {
     let (now, first, second) = (core.runtime.now(), request(1), request(2));
     queue.taken(request(9).owner, false, now);
     let (stalled, next) = (queue.join(core, &first.name), queue.join(core, &first.name));
-    assert_eq!((stalled.stand(&first, now), next.stand(&second, now)), (Stand::Behind, Stand::Wait));
+    assert_eq!((stalled.stand(&first, true, now), next.stand(&second, true, now)), (Stand::Behind, Stand::Wait));
     queue.left(request(9).owner, now);
     let later = now.plus(RUNS_WITHIN);
     queue.check(later);
-    assert_eq!(next.stand(&second, later), Stand::Ask);
+    assert_eq!(next.stand(&second, true, later), Stand::Ask);
     // It runs again, and is first as before.
-    assert_eq!(stalled.stand(&first, later), Stand::Ask);
-    assert_eq!(next.stand(&second, later), Stand::Wait);
+    assert_eq!(stalled.stand(&first, true, later), Stand::Ask);
+    assert_eq!(next.stand(&second, true, later), Stand::Wait);
 }
 
 /// All waiters of an executor that stands still are passed over together, not one after the other.
@@ -121,10 +126,10 @@ async fn many_waiters_that_do_not_run_are_passed_over_together() {
     queue.taken(request(1_000).owner, false, now);
     let stalled: Vec<_> = (1..=50).map(|number| (queue.join(core, &name), request(number))).collect();
     for (turn, request) in &stalled {
-        turn.stand(request, now);
+        turn.stand(request, true, now);
     }
     let (turn, running) = (queue.join(core, &name), request(51));
-    assert_eq!(turn.stand(&running, now), Stand::Wait);
+    assert_eq!(turn.stand(&running, true, now), Stand::Wait);
     queue.left(request(1_000).owner, now);
     let mut looks = 0;
     let stand = loop {
@@ -137,7 +142,7 @@ async fn many_waiters_that_do_not_run_are_passed_over_together() {
             () = turn.changed() => {}
             () = std::future::ready(()) => {}
         }
-        let stand = turn.stand(&running, at);
+        let stand = turn.stand(&running, true, at);
         if stand != Stand::Wait || looks > 100 {
             break stand;
         }
@@ -146,8 +151,8 @@ async fn many_waiters_that_do_not_run_are_passed_over_together() {
     assert!(looks <= 3, "after {looks} looks");
     // One that runs again is first as before.
     let at = now.plus(RUNS_WITHIN * (looks + 1));
-    assert_eq!(stalled[7].0.stand(&stalled[7].1, at), Stand::Ask);
-    assert_eq!(turn.stand(&running, at), Stand::Wait);
+    assert_eq!(stalled[7].0.stand(&stalled[7].1, true, at), Stand::Ask);
+    assert_eq!(turn.stand(&running, true, at), Stand::Wait);
 }
 
 #[tokio::test(start_paused = true)]
@@ -157,20 +162,20 @@ async fn a_hand_over_whose_release_is_left_is_revoked() {
     let (now, holder, wait) = (core.runtime.now(), request(1), request(2));
     queue.taken(holder.owner, false, now);
     let turn = queue.join(core, &wait.name);
-    assert_eq!(turn.stand(&wait, now), Stand::Behind);
+    assert_eq!(turn.stand(&wait, true, now), Stand::Behind);
     let Acquire { name, claim, owner, .. } = holder;
     let holder_owner = owner;
     let release = Release::new(name, claim, owner);
     let handing = queue.hand_over(&release, core).unwrap();
-    assert_eq!(turn.stand(&wait, now), Stand::Wait);
+    assert_eq!(turn.stand(&wait, true, now), Stand::Wait);
     let later = now.plus(LIMIT + MARGIN);
     let orphans = [wait.owner, holder_owner].map(|owner| Orphan { owner, claim: Claim::Mutex });
     assert_eq!(queue.check(later).0, orphans);
-    assert_eq!(turn.stand(&wait, later), Stand::Revoked);
-    assert_eq!(turn.stand(&request(3), later), Stand::Ask);
+    assert_eq!(turn.stand(&wait, true, later), Stand::Revoked);
+    assert_eq!(turn.stand(&request(3), true, later), Stand::Ask);
     // Granted after all: nobody waits for that owner id.
     let granted = Attempt::Granted(Grant::new(None, Duration::from_secs(30)));
-    assert_eq!(handing.deliver(Some(granted), later), Some(wait.owner));
+    assert_eq!(handing.deliver(Delivered::Answered(Some(granted)), later), Some((wait.owner, Left::default())));
 }
 
 fn granted() -> Attempt {
@@ -189,12 +194,12 @@ async fn a_hand_over_to_a_waiter_that_got_it_by_itself_releases_nothing() {
     let (now, holder, wait) = (core.runtime.now(), request(1), request(2));
     queue.taken(holder.owner, false, now);
     let turn = queue.join(core, &wait.name);
-    assert_eq!(turn.stand(&wait, now), Stand::Behind);
+    assert_eq!(turn.stand(&wait, true, now), Stand::Behind);
     turn.asks(&wait, now.plus(LIMIT));
     let handing = queue.hand_over(&release(&holder), core).unwrap();
     assert!(queue.answered(&wait, Some(&granted()), now));
-    assert!(turn.close().is_some());
-    assert_eq!(handing.deliver(Some(granted()), now), None);
+    assert!(matches!(turn.close(), Closing::OnItsWay(_)));
+    assert_eq!(handing.deliver(Delivered::Answered(Some(granted())), now), None);
 }
 
 /// The answer to a hand-over that was revoked is not that to the next one.
@@ -205,19 +210,19 @@ async fn a_late_answer_is_not_taken_for_that_of_another_hand_over() {
     let (now, holder, wait, again) = (core.runtime.now(), request(1), request(2), request(3));
     queue.taken(holder.owner, false, now);
     let turn = queue.join(core, &wait.name);
-    turn.stand(&wait, now);
+    turn.stand(&wait, true, now);
     let late = queue.hand_over(&release(&holder), core).unwrap();
     let later = now.plus(LIMIT + MARGIN);
     queue.check(later);
-    assert_eq!(turn.stand(&wait, later), Stand::Revoked);
-    assert_eq!(turn.stand(&again, later), Stand::Ask);
+    assert_eq!(turn.stand(&wait, true, later), Stand::Revoked);
+    assert_eq!(turn.stand(&again, true, later), Stand::Ask);
     let other = request(8);
     queue.taken(other.owner, false, later);
     let next = queue.hand_over(&release(&other), core).unwrap();
-    assert_eq!(late.deliver(Some(granted()), later), Some(wait.owner));
-    assert_eq!(turn.stand(&again, later), Stand::Wait);
-    assert_eq!(next.deliver(Some(granted()), later), None);
-    assert!(turn.stand(&again, later).is_grant());
+    assert_eq!(late.deliver(Delivered::Answered(Some(granted())), later), Some((wait.owner, Left::default())));
+    assert_eq!(turn.stand(&again, true, later), Stand::Wait);
+    assert_eq!(next.deliver(Delivered::Answered(Some(granted())), later), None);
+    assert_eq!(turn.stand(&again, true, later).granted_to(again.owner), Some(again.owner));
 }
 
 #[tokio::test(start_paused = true)]

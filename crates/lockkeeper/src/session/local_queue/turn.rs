@@ -12,7 +12,7 @@ use crate::backend::{Acquire, Attempt, Claim, Subscription};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
 use crate::session::acquisition::Stand;
-use crate::session::lock;
+use crate::session::{Moved, WireHold, lock};
 
 #[derive(Debug, Default)]
 pub(super) struct Waiter {
@@ -37,24 +37,17 @@ impl Default for Slot {
     }
 }
 
-/// What a waiter lets a local release ask for on its behalf.
-#[derive(Clone, Copy, Debug)]
+/// What a waiter lets a local release ask for on its behalf. Most waiters wait for others: what few have is boxed.
+#[derive(Debug)]
 pub(super) enum Offer {
     Nothing,
     /// A request for the mutex. Every waiter leaves one, not only the first: the next first may not have run when the release comes.
     Ready(Wish),
-    /// On its way to the store, with the release of `from`; the waiter asks nothing itself meanwhile.
-    Sent {
-        wish: Wish,
-        from: WireOwner,
-        not_after: Instant,
-    },
-    Answered {
-        wish: Wish,
-        attempt: Option<Attempt>,
-        sent: Instant,
-        not_after: Instant,
-    },
+    /// On its way to the store with a release; the waiter asks nothing itself meanwhile.
+    Sent(Box<Sent>),
+    Answered(Box<Answered>),
+    /// A guard left it the hold, without a request.
+    Passed(Box<Passed>),
     /// The keeper took it back.
     Revoked,
     /// The waiter is gone.
@@ -64,9 +57,45 @@ pub(super) enum Offer {
 /// What sets one request for a mutex apart from another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
-    pub(super) owner: WireOwner,
     pub(super) lease: Duration,
     pub(super) since: Instant,
+    /// A hold that others had may pass to it: it wants no lease and no limit of its own.
+    pub(super) plain: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    /// To which owner; `own` if that is the waiter's.
+    pub(super) to: WireOwner,
+    pub(super) own: bool,
+    /// Whose release carries it.
+    pub(super) from: WireOwner,
+    pub(super) not_after: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    pub(super) to: WireOwner,
+    pub(super) own: bool,
+    pub(super) attempt: Option<Attempt>,
+    pub(super) sent: Instant,
+    pub(super) not_after: Instant,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passed {
+    pub(super) hold: WireHold,
+    pub(super) since: Instant,
+}
+
+/// What a waiter that leaves its queue was just getting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    Nothing,
+    /// Something for its own owner, which may arrive until then.
+    OnItsWay(Instant),
+    /// A hold under another owner.
+    Has(WireHold),
 }
 
 /// A waiter's place in the local queue; leaves it when dropped.
@@ -82,30 +111,32 @@ impl Turn {
         Self { queue, waiter, place }
     }
 
-    /// Where this waiter stands now. The `request` is left to be handed over.
-    pub(crate) fn stand(&self, request: &Acquire, now: Instant) -> Stand {
+    /// Where this waiter stands now. The `request` is left to be handed over; if it is `plain`, the hold of another guard may pass to it.
+    pub(crate) fn stand(&self, request: &Acquire, plain: bool, now: Instant) -> Stand {
         let state = lock(&self.queue.state);
         let mut slot = lock(&self.waiter.slot);
         slot.passed_over = false;
         slot.number = request.owner.number;
         slot.due = Instant::NEVER;
-        match slot.offer {
-            Offer::Answered { attempt, sent, not_after, .. } => {
-                slot.offer = Offer::Nothing;
-                return Stand::HandedOver { attempt, sent, not_after };
-            }
-            Offer::Sent { .. } => return Stand::Wait,
-            Offer::Revoked => {
-                slot.offer = Offer::Nothing;
-                return Stand::Revoked;
-            }
-            Offer::Nothing | Offer::Ready(_) | Offer::Closed => {}
-        }
         // In every case: a `try_lock` of this process may be the one that gets the name, and releases it here.
-        slot.offer = match request.claim {
-            Claim::Mutex => Offer::Ready(Wish { owner: request.owner, lease: request.lease, since: request.since }),
+        let ready = match request.claim {
+            Claim::Mutex => Offer::Ready(Wish { lease: request.lease, since: request.since, plain }),
             _ => Offer::Nothing,
         };
+        match std::mem::replace(&mut slot.offer, Offer::Nothing) {
+            Offer::Answered(answered) => {
+                let Answered { to, own, attempt, sent, not_after } = *answered;
+                let moved = if own { None } else { Some(Moved { owner: to, passes: 0 }) };
+                return Stand::HandedOver { attempt, sent, not_after, moved };
+            }
+            Offer::Passed(passed) => return Stand::Passed { hold: passed.hold, since: passed.since },
+            Offer::Sent(sent) => {
+                slot.offer = Offer::Sent(sent);
+                return Stand::Wait;
+            }
+            Offer::Revoked => return Stand::Revoked,
+            Offer::Nothing | Offer::Ready(_) | Offer::Closed => slot.offer = ready,
+        }
         drop(slot);
         if !state.first().is_some_and(|first| Arc::ptr_eq(&first, &self.waiter)) {
             return Stand::Wait;
@@ -153,12 +184,24 @@ impl Turn {
         lock(&self.queue.state).subscription = Some(subscription);
     }
 
-    /// Takes no hand-over from now on; `Some` if one is, or may be, on its way or here.
-    pub(crate) fn close(&self) -> Option<Instant> {
+    /// Takes no hand-over from now on. Tells what is, or may be, on its way or here.
+    pub(crate) fn close(&self) -> Closing {
         match std::mem::replace(&mut lock(&self.waiter.slot).offer, Offer::Closed) {
-            Offer::Sent { not_after, .. } | Offer::Answered { not_after, .. } => Some(not_after),
-            Offer::Nothing | Offer::Ready(_) | Offer::Revoked | Offer::Closed => None,
+            Offer::Sent(sent) if sent.own => Closing::OnItsWay(sent.not_after),
+            Offer::Answered(answered) if answered.own => Closing::OnItsWay(answered.not_after),
+            Offer::Answered(answered) => match answered.attempt {
+                Some(Attempt::Granted(grant)) => Closing::Has(WireHold::granted(answered.to, grant, answered.sent)),
+                _ => Closing::Nothing,
+            },
+            Offer::Passed(passed) => Closing::Has(passed.hold),
+            // A grant to another owner that comes now finds nobody, and is released.
+            Offer::Sent(_) | Offer::Nothing | Offer::Ready(_) | Offer::Revoked | Offer::Closed => Closing::Nothing,
         }
+    }
+
+    /// Whether others of this process wait behind it, to which a hold can pass.
+    pub(crate) fn is_followed(&self) -> bool {
+        lock(&self.queue.state).waiters.len() > 1
     }
 }
 

@@ -18,6 +18,12 @@ impl Cards {
         self.0.insert(card.id, (card, until));
     }
 
+    /// Adds the cards of everybody that is seen at a name.
+    pub(crate) fn add_to(&self, mut seen: Option<Snapshot>, at: Instant) -> Result<Option<Snapshot>> {
+        seen.iter_mut().try_for_each(|seen| add_all_cards(seen, |client| Ok(self.card(client, at))))?;
+        Ok(seen)
+    }
+
     /// The card of a client, unless it has ended.
     pub(crate) fn card(&self, client: ClientId, at: Instant) -> Option<ClientCard> {
         self.0.get(&client).filter(|(_, ends)| *ends > at).map(|(card, _)| card.clone())

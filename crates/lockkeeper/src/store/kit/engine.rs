@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 
 use super::rows::Loaded;
 use super::tokens::next_token;
-use crate::backend::{Acquire, Attempt, AttemptAll, Count, CountOutcome, Holder, Release, Released, Renew, Renewed, Snapshot};
+use crate::backend::{
+    Acquire, Attempt, AttemptAll, Claim, Count, CountOutcome, Holder, Release, Released, Renew, Renewed, Snapshot,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Now, Record, RequestRef, Step, Wake};
 use crate::name::Name;
-use crate::owner::WireOwner;
+use crate::owner::{ClientId, WireOwner};
 use crate::runtime::Instant;
 
 /// Where the engine finds records. All that happens between `load` and `save` happens in one step of the store.
@@ -32,6 +34,11 @@ pub(crate) trait Rows {
     /// Whether the peer is known to be dead.
     fn is_gone(&mut self, _peer: Self::Peer) -> bool {
         false
+    }
+
+    /// Whether another client than this one listens at the name.
+    fn has_other_listeners(&mut self, _name: &Name, _client: ClientId) -> Result<bool> {
+        Ok(false)
     }
 
     /// A request was refused because of owners of these peers, which are alive.
@@ -186,10 +193,23 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
     }
 
     pub(crate) fn release(&mut self, request: &Release) -> Result<Released> {
+        if self.must_let_go(request)? {
+            return self.release(&Release { then: None, if_alone: false, ..request.clone() });
+        }
         let then = request.then.as_ref().map(|then| then.owner);
         let asked = RequestRef::Release(request);
         let (released, woke) = self.step(&request.name, asked, then, |record, now| record.release(request, now))?;
         Ok(released.with_woke(woke))
+    }
+
+    /// Whether a hold that is to be kept if nobody else waits is released, because another client listens. The model looks at the queue.
+    fn must_let_go(&mut self, request: &Release) -> Result<bool> {
+        let Some(then) = request.then.as_ref().filter(|_| request.if_alone) else { return Ok(false) };
+        if !self.rows.has_other_listeners(&request.name, request.owner.client)? {
+            return Ok(false);
+        }
+        // A repeated request gets the answer that it got before the other client came.
+        Ok(!self.renew(&Renew::new(then.name.clone(), Claim::Mutex, then.owner, None))?.is_kept())
     }
 
     pub(crate) fn renew(&mut self, request: &Renew) -> Result<Renewed> {

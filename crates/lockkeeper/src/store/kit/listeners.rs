@@ -23,10 +23,10 @@ struct Table<K> {
 /// The subscriptions to one key.
 #[derive(Debug, Default)]
 struct Listening {
-    /// To everything there.
-    all: HashMap<u64, (Option<ClientId>, Notifier)>,
+    /// To everything there, in the order in which they came: a simulation replays that order.
+    all: BTreeMap<u64, (Option<ClientId>, Notifier)>,
     /// Only to what concerns the owner's place in the queue.
-    owners: HashMap<WireOwner, Vec<(u64, Notifier)>>,
+    owners: BTreeMap<WireOwner, Vec<(u64, Notifier)>>,
     /// Those that asked for a grant, in the order in which they came. They are in `all` or in `owners` too.
     granting: BTreeMap<u64, (Box<Acquire>, Notifier)>,
 }
@@ -85,7 +85,7 @@ impl<K: Eq + Hash + Clone> Listeners<K> {
     }
 
     /// The keys under which anything is subscribed to.
-    #[cfg(feature = "redis-single")]
+    #[cfg(any(feature = "redis-single", feature = "postgres", feature = "mysql"))]
     pub(crate) fn keys(&self) -> Vec<K> {
         self.table().keys.keys().cloned().collect()
     }
@@ -113,7 +113,7 @@ impl<K: Eq + Hash> Listeners<K> {
     {
         let table = self.table();
         let Some(listening) = table.keys.get(key) else { return 0 };
-        let all = wake.all.then_some(&listening.all).into_iter().flat_map(HashMap::values).map(|(_, notifier)| notifier);
+        let all = wake.all.then_some(&listening.all).into_iter().flat_map(BTreeMap::values).map(|(_, notifier)| notifier);
         let head = wake.head.and_then(|head| listening.owners.get(&head));
         let notified = all.chain(head.into_iter().flatten().map(|(_, notifier)| notifier));
         notified.map(Notifier::notify).count().try_into().unwrap_or(u32::MAX)
@@ -130,6 +130,12 @@ impl<K: Eq + Hash> Listeners<K> {
     /// Notifies every subscription: wake-ups may have been lost.
     pub(crate) fn notify_all(&self) {
         self.table().keys.values().flat_map(Listening::notifiers).for_each(Notifier::notify);
+    }
+
+    /// Whether nothing is subscribed to.
+    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table().keys.is_empty()
     }
 
     /// Whether anything under the key is subscribed to.

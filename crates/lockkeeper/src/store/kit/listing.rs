@@ -44,6 +44,22 @@ pub(crate) fn page<S>(
     }
 }
 
+/// Makes a page of a store that has all its names at hand, in any order.
+pub(crate) fn page_of_all<S>(
+    store: &mut S,
+    listing: &Listing,
+    all: impl Fn(&S) -> Vec<Name>,
+    snapshot: impl Fn(&mut S, &Name) -> Result<Option<Snapshot>>,
+) -> Result<Page> {
+    let names = |store: &mut S, after: &str, from: &str| {
+        let mut names = all(store);
+        names.retain(|name| name.as_str() > after && name.as_str() >= from);
+        names.sort_unstable();
+        Ok(names)
+    };
+    page(store, listing, names, snapshot)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,6 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::engine::Entry;
 use crate::error::Result;
 use crate::model::{Head, Part, Record, RequestRef, Role, Roles, Want};
@@ -11,16 +13,19 @@ use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
-/// A head row.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A head row. A store may keep it as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HeadRow<P> {
     /// `None`: only requests that were carried out are remembered under the name.
     pub(crate) head: Option<Head>,
     /// Of these roles there may be part rows; of others there are none, and nobody has to look.
+    #[serde(default, skip_serializing_if = "Roles::is_empty")]
     pub(crate) roles: Roles,
     /// The peer of the one that holds it alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) peer: Option<P>,
     /// The last token granted for the name.
+    #[serde(default)]
     pub(crate) last_token: u64,
 }
 

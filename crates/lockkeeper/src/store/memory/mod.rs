@@ -42,7 +42,7 @@ impl MemoryStore {
         self.state().flush();
     }
 
-    /// Begins a new run with all that it has, as a server does that restarts from a file.
+    /// Begins a new run and keeps everything, as a server does that restarts from a file.
     pub fn restart(&self) {
         self.state().restart();
     }

@@ -11,9 +11,9 @@ use crate::backend::{
 use crate::error::Result;
 use crate::model::{Quarantine, Record, RequestRef};
 use crate::name::Name;
-use crate::owner::WireOwner;
+use crate::owner::{ClientId, WireOwner};
 use crate::runtime::Instant;
-use crate::store::kit::cards::{Cards, add_all_cards, add_cards};
+use crate::store::kit::cards::{Cards, add_cards};
 use crate::store::kit::engine::{Entry, RecordEngine, Rows, Waking};
 use crate::store::kit::listeners::Listeners;
 use crate::store::kit::listing;
@@ -27,9 +27,9 @@ pub(super) struct State {
     origin: (u64, Instant),
     pub(super) listeners: Arc<Listeners>,
     muted: bool,
-    /// Who is told of holds that were deleted.
+    /// Where events about deleted holds are sent.
     pub(super) events: Vec<EventSender>,
-    /// Which run this is, and which one it knows of.
+    /// The number of this run of the server.
     run: u64,
     quarantine: Option<Quarantine>,
     cards: Cards,
@@ -58,6 +58,10 @@ impl Rows for State {
 
     fn wake(&mut self, name: &Name, waking: Waking<()>) -> Result<u32> {
         Ok(if self.muted { 0 } else { self.listeners.notify(name, waking.wake) })
+    }
+
+    fn has_other_listeners(&mut self, name: &Name, client: ClientId) -> Result<bool> {
+        Ok(self.listeners.has_other_client(name, client))
     }
 }
 
@@ -98,24 +102,9 @@ impl State {
     }
 
     pub(super) fn release(&mut self, request: &Release, at: Instant) -> Result<Released> {
-        let released = if self.must_let_go(request, at)? {
-            self.engine(at).release(&Release { then: None, ..request.clone() })
-        } else {
-            self.engine(at).release(request)
-        }?;
+        let released = self.engine(at).release(request)?;
         self.push_grants(&request.name, at);
         Ok(released)
-    }
-
-    /// Whether a hold that is to be kept if nobody else waits is released, because another client listens. The engine looks at the queue.
-    fn must_let_go(&mut self, request: &Release, at: Instant) -> Result<bool> {
-        match &request.then {
-            Some(then) if request.if_alone && self.listeners.has_other_client(&request.name, request.owner.client) => {
-                // A repeated request gets the answer that it got before the other client came.
-                Ok(!self.has(&then.name, then.owner, at)?)
-            }
-            _ => Ok(false),
-        }
     }
 
     /// Grants to those whose subscriptions asked for it, in the order in which they came, until one has to wait.
@@ -154,19 +143,13 @@ impl State {
     }
 
     pub(super) fn inspect(&mut self, name: &Name, at: Instant) -> Result<Option<Snapshot>> {
-        let mut seen = self.engine(at).snapshot(name)?;
-        seen.iter_mut().try_for_each(|seen| add_all_cards(seen, |client| Ok(self.cards.card(client, at))))?;
-        Ok(seen)
+        let seen = self.engine(at).snapshot(name)?;
+        self.cards.add_to(seen, at)
     }
 
     pub(super) fn list(&mut self, listing: &Listing, at: Instant) -> Result<Page> {
-        let names = |state: &mut Self, after: &str, from: &str| {
-            let known = state.records.keys().filter(|name| name.as_str() > after && name.as_str() >= from);
-            let mut names: Vec<Name> = known.cloned().collect();
-            names.sort_unstable();
-            Ok(names)
-        };
-        listing::page(self, listing, names, |state, name| state.inspect(name, at))
+        let all = |state: &Self| state.records.keys().cloned().collect();
+        listing::page_of_all(self, listing, all, |state, name| state.inspect(name, at))
     }
 
     pub(super) fn announce(&mut self, card: ClientCard, now: Instant, until: Instant) {
@@ -207,7 +190,7 @@ impl State {
         if !left.is_zero() && !repeated {
             return Ok(Decision::Quarantined(left));
         }
-        // A repeated request carries a token that another server of the quorum gave out.
+        // A repeated request carries a token that another server of the quorum granted.
         let given_out = if repeated { self.token } else { 0 };
         let floor = Quarantine::highest_floor(*floor, self.clock(at).max(given_out), *max_lease);
         let mut attempt = self.engine(at).with_token_floor(floor).acquire(acquire)?;

@@ -187,7 +187,10 @@ impl Sending {
             () = self.batch.full.notified() => None,
             () = transport.runtime().sleep_until(transport.runtime().now().plus(MOMENT)) => None,
         };
-        let (steps, mut answers): (Vec<_>, Vec<_>) = self.batcher.close(&self.batch).into_iter().unzip();
+        let mut members = self.batcher.close(&self.batch);
+        // What was given up before it was sent is not sent.
+        members.retain(|(step, answer)| step.want == Want::Release || !answer.is_closed());
+        let (steps, mut answers): (Vec<_>, Vec<_>) = members.into_iter().unzip();
         let told = if steps.len() > 1 {
             tokio::select! {
                 biased;

@@ -60,6 +60,14 @@ struct State {
     asked: Option<Instant>,
 }
 
+impl State {
+    /// Who serves a slot, as far as is known.
+    fn master(&self, slot: u16) -> Option<&Address> {
+        let at = self.slots.get(usize::from(slot)).copied().flatten()?;
+        self.masters.get(usize::from(at))
+    }
+}
+
 impl Cluster {
     pub(super) fn new(config: Config, seeds: Vec<Address>, runtime: Runtime, outages: Arc<Outages>) -> Arc<Self> {
         let sharded = Arc::new(config.sharded.map_or_else(OnceLock::new, OnceLock::from));
@@ -122,8 +130,13 @@ impl Cluster {
     }
 
     fn serves(&self, address: &Address, slot: u16) -> bool {
+        self.state().master(slot) == Some(address)
+    }
+
+    /// The server of a slot, if it is known and was used before.
+    pub(super) fn known(&self, slot: u16) -> Option<Arc<Node>> {
         let state = self.state();
-        state.slots.get(usize::from(slot)).copied().flatten().and_then(|at| state.masters.get(usize::from(at))) == Some(address)
+        state.master(slot).and_then(|address| state.nodes.get(address)).cloned()
     }
 
     /// The server of a slot; asks for the map if nobody is known.
@@ -132,11 +145,7 @@ impl Cluster {
     }
 
     async fn address(&self, slot: u16) -> Result<Address> {
-        let known = || {
-            let state = self.state();
-            let at = state.slots.get(usize::from(slot)).copied().flatten()?;
-            state.masters.get(usize::from(at)).cloned()
-        };
+        let known = || self.state().master(slot).cloned();
         if let Some(address) = known() {
             return Ok(address);
         }

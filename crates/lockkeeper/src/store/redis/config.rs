@@ -192,7 +192,8 @@ fn has_unescaped_password(url: &str) -> bool {
     let rest = url.split_once("://").map_or("", |(_, rest)| rest);
     let Some((before, after)) = rest.find(['/', '?', '#']).map(|end| rest.split_at(end)) else { return false };
     let who = after.split_once('@').map(|(who, _)| who);
-    before.contains(':') && !before.contains('@') && who.is_some_and(|who| !who.contains('='))
+    // An option has a `=`. The password may have an `@` too, so one before the path says nothing.
+    before.contains(':') && who.is_some_and(|who| !who.contains('='))
 }
 
 /// The URL with its first host alone, which any parser understands, and the other hosts.

@@ -26,13 +26,19 @@ impl RedisStore {
         };
         self.admit(&request.name, wanted)?;
         let want = Want::Acquire { lease: request.lease, not_after: request.not_after };
-        let batched = request.claim == Claim::Mutex && !self.tokens_per_name();
+        let ranged = request.claim == Claim::Mutex && request.spare_tokens > 0 && !self.tokens_per_name();
+        let script = if ranged { &script::MUTEX_RANGE } else { script };
+        let batched = request.claim == Claim::Mutex && !self.tokens_per_name() && !ranged;
         match self.route(batched, &request.name, request.owner, want).await? {
             Route::Batched([0, left]) => attempt(&[0, left, -1], request),
             Route::Batched([-1, _]) => Ok(Attempt::Late),
             Route::Batched(numbers) => attempt(&numbers, request),
             Route::Single(_slot) => {
-                let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| self.asking(request, site));
+                let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| {
+                    let mut arguments = self.asking(request, site);
+                    arguments.extend(ranged.then(|| spare(request)));
+                    arguments
+                });
                 let sent = Request::script(script, &keys, &arguments).durable(self.transport.config().durability);
                 let sent = sent.following(request.claim == Claim::Mutex).not_after(request.not_after);
                 let (answer, doubt) = match Box::pin(self.grants.transport.send(keys[0], &sent)).await {
@@ -85,15 +91,11 @@ impl RedisStore {
         arguments
     }
 
-    pub(super) async fn run_release(&self, request: &Release) -> Result<Released> {
+    /// The script of a release and its arguments, without those of a successor.
+    pub(super) fn releasing(&self, request: &Release) -> (&'static Lua, Vec<Vec<u8>>) {
         let Release { name, claim, owner, then, .. } = request;
-        let batched = *claim == Claim::Mutex && then.is_none();
-        let _slot = match self.route(batched, name, *owner, Want::Release).await? {
-            Route::Batched([held, woke]) => return Ok(released(held, woke)),
-            Route::Single(slot) => slot,
-        };
         let channel = names::channel(name, claim.kind(), None).into_bytes();
-        let (script, arguments): (&Lua, Vec<Vec<u8>>) = match claim {
+        match claim {
             Claim::Mutex if then.is_some() => (&script::MUTEX_HAND_OVER, vec![text(owner), channel]),
             Claim::Mutex => (&script::MUTEX_RELEASE, vec![text(owner), channel]),
             Claim::Fair => (&script::FAIR_RELEASE, vec![text(owner), channel, millis(self.fair_unit)]),
@@ -102,14 +104,22 @@ impl RedisStore {
             Claim::Permits { take, .. } => {
                 (&script::PERMITS_RELEASE, std::iter::once(channel).chain(names::permit_ids(*owner, *take)).collect())
             }
+        }
+    }
+
+    pub(super) async fn run_release(&self, request: &Release) -> Result<Released> {
+        let Release { name, claim, owner, then, .. } = request;
+        if let Some(then) = then.as_deref().filter(|_| request.if_alone) {
+            return self.run_keep(request, then).await;
+        }
+        let batched = *claim == Claim::Mutex && then.is_none();
+        let _slot = match self.route(batched, name, *owner, Want::Release).await? {
+            Route::Batched([held, woke]) => return Ok(released(held, woke)),
+            Route::Single(slot) => slot,
         };
-        if let Some(then) = then
-            && (*claim != Claim::Mutex || then.claim != Claim::Mutex || then.name != *name || then.owner == *owner)
-        {
-            return Err(Error::new(
-                ErrorKind::InvalidArgument,
-                "a successor must be another owner that asks for the mutex that is released",
-            ));
+        let (script, arguments) = self.releasing(request);
+        if let Some(then) = then {
+            check_successor(request, then)?;
         }
         let (keys, arguments) = ([name.as_str()], |site: &Site<'_>| {
             let successor = then.iter().flat_map(|then| {
@@ -196,8 +206,23 @@ impl RedisStore {
     }
 }
 
+/// Refuses a successor that asks for something else than what is released.
+pub(super) fn check_successor(request: &Release, then: &Acquire) -> Result<()> {
+    let Release { name, claim, owner, .. } = request;
+    if *claim != Claim::Mutex || then.claim != Claim::Mutex || then.name != *name || then.owner == *owner {
+        let message = "a successor must be another owner that asks for the mutex that is released";
+        return Err(Error::new(ErrorKind::InvalidArgument, message));
+    }
+    Ok(())
+}
+
+/// How many tokens to reserve after the first.
+pub(super) fn spare(request: &Acquire) -> Vec<u8> {
+    text(request.spare_tokens.min(Acquire::MAX_SPARE_TOKENS))
+}
+
 /// The reply of a releasing script.
-fn released(held: i64, woke: i64) -> Released {
+pub(super) fn released(held: i64, woke: i64) -> Released {
     Released { held: held == 1, next: None, woke: Some(u32::try_from(woke).unwrap_or(0)) }
 }
 
@@ -218,6 +243,10 @@ pub(super) fn attempt(numbers: &[i64], request: &Acquire) -> Result<Attempt> {
     let known = |number: i64| u64::try_from(number).ok();
     match *numbers {
         [1, token] => Ok(Attempt::Granted(Grant::new(known(token).filter(|token| *token > 0), request.lease))),
+        [1, token, spare] => {
+            let spare = u32::try_from(spare).unwrap_or(0).min(request.spare_tokens);
+            Ok(Attempt::Granted(Grant::new(known(token), request.lease).with_spare_tokens(spare)))
+        }
         [0, left, ahead] => {
             let (retry_in, ahead) = (known(left).map(Duration::from_millis), u32::try_from(ahead).ok());
             // A fair waiter keeps the place that it got before, also where this request asks for none.

@@ -18,6 +18,7 @@ mod dial;
 mod error;
 mod gate;
 mod inspect;
+mod keep;
 #[cfg_attr(not(feature = "redis-sentinel"), allow(dead_code, reason = "a part is for sentinels only"))]
 mod live;
 mod locks;
@@ -57,6 +58,7 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::Runtime;
+use crate::store::kit::listeners::Listeners;
 use batch::Batcher;
 pub use config::Config;
 use config::Durability;
@@ -68,6 +70,8 @@ pub struct RedisStore {
     transport: Arc<Transport>,
     grants: Lane,
     releases: Lane,
+    /// Which clients listen at which name through this store: one, unless it is shared.
+    watching: Arc<Listeners>,
     /// What one place in a fair queue is worth: Redisson's `fairLockWaitTimeout`, the same for all peers.
     fair_unit: Duration,
 }
@@ -88,7 +92,7 @@ impl RedisStore {
         } else {
             Lane { transport: transport.another(), batcher: Batcher::new(durability) }
         };
-        Self { transport, grants, releases, fair_unit }
+        Self { transport, grants, releases, watching: Arc::default(), fair_unit }
     }
 
     /// Refuses names whose keys would lie in several slots of a cluster, or be those of another name.
@@ -145,7 +149,7 @@ impl RedisStore {
     }
 
     fn over_another(&self) -> Self {
-        Self::over(self.transport.another(), self.fair_unit)
+        Self { watching: Arc::clone(&self.watching), ..Self::over(self.transport.another(), self.fair_unit) }
     }
 }
 
@@ -167,7 +171,7 @@ fn parsed<T: FromRedisValue>(answer: Value) -> Result<T> {
 
 impl Backend for RedisStore {
     fn capabilities(&self) -> Capabilities {
-        Capabilities::new("redis")
+        let redis = Capabilities::new("redis")
             .with_kinds(&[Kind::Mutex, Kind::RwLock, Kind::Semaphore, Kind::CountingSemaphore, Kind::Latch])
             .with_fair()
             .with_fencing()
@@ -176,7 +180,12 @@ impl Backend for RedisStore {
             .with_any_name(!self.transport.is_cluster())
             .with_push(self.transport.config().push)
             .with_refuses_late()
-            .with_leases(Duration::from_millis(100), Duration::from_secs(365 * 24 * 3600))
+            .with_leases(Duration::from_millis(100), Duration::from_secs(365 * 24 * 3600));
+        // Who waits is known by who subscribes. In a cluster our own subscription cannot be told from others': the connection that listens is
+        // not the one that asks. And Redisson's counters of tokens know no ranges.
+        let (config, cluster) = (self.transport.config(), self.transport.is_cluster());
+        let keeps = config.push && !config.tokens_per_name && !cluster;
+        if keeps { redis.with_hand_over_if_alone().with_token_ranges() } else { redis }
     }
 
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
@@ -209,6 +218,12 @@ impl Backend for RedisStore {
         Box::pin(async move { self.run_release(&request).await })
     }
 
+    /// On the connection of the acquires, whose requests the server carries out in their order.
+    fn release_behind(&self, request: &Release) {
+        let (script, arguments) = self.releasing(request);
+        self.grants.transport.send_behind(script, &[request.name.as_str()], &arguments);
+    }
+
     fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
         Box::pin(async move { self.run_renew(&requests).await })
     }
@@ -221,10 +236,11 @@ impl Backend for RedisStore {
         Box::pin(async move {
             self.admit(&watch.name, watch.kind)?;
             let notifier = Notifier::default();
-            let channel = names::channel(&watch.name, watch.kind, watch.own_place());
+            let (channel, own_place) = (names::channel(&watch.name, watch.kind, watch.own_place()), watch.own_place());
+            let (_, watching) = self.watching.register(watch.name.clone(), watch);
             let listening = self.transport.listen(channel, notifier.clone()).await?;
-            let subscription = Subscription::new(&notifier, listening);
-            Ok(if watch.own_place().is_some() { subscription.only_for_owner() } else { subscription })
+            let subscription = Subscription::new(&notifier, (watching, listening));
+            Ok(if own_place.is_some() { subscription.only_for_owner() } else { subscription })
         })
     }
 

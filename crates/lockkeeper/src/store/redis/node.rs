@@ -3,8 +3,11 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use redis::{Cmd, Value};
@@ -17,6 +20,7 @@ use super::live::{InFlight, Live, SILENCE, Silence};
 use super::notify::{Channels, Listening};
 use super::outages::Outages;
 use super::request::{Failed, Payload, Request, Site};
+use super::script::Lua;
 use super::subscriptions::CONFIRMING;
 use crate::backend::Notifier;
 use crate::error::{Error, ErrorKind, Result};
@@ -122,10 +126,21 @@ impl Node {
         answer
     }
 
+    /// Has a script run behind all that this connection was given before. Nobody waits for it: no connection is made for it, and none is judged by it.
+    pub(super) fn send_behind(&self, script: &Lua, keys: &[&str], arguments: &[Vec<u8>]) {
+        let Some(mut connection) = self.live().as_ref().map(|live| live.connection.clone()) else { return };
+        let mut command = script.by_hash(self.sharded(), keys, arguments);
+        // Without this the driver drops what nobody waits for.
+        command.set_no_response(true);
+        // The first poll gives it to the connection's task, unless its queue is full.
+        let mut sending = pin!(tokio::task::unconstrained(connection.send_packed_command(&command)));
+        let _ = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    }
+
     async fn send_over(self: &Arc<Self>, live: &Arc<Live>, request: &Request<'_>) -> std::result::Result<Value, Failed> {
         let run = if request.knows_run { live.run_id.get_or_try_init(|| Box::pin(self.ask_run_id(live))).await? } else { "" };
         let cluster = matches!(self.part, Part::Slots { .. });
-        let site = Site { offset: &live.offset, cluster, asking: request.asking, run };
+        let site = Site { offset: &live.offset, cluster, asking: request.asking, run, subscriptions: &live.subscriptions };
         let lacks_evalsha = live.lacks_evalsha.load(Ordering::Relaxed);
         let command = match &request.payload {
             Payload::Command(command) => Cow::Borrowed(*command),

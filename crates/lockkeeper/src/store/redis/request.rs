@@ -6,6 +6,7 @@ use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 
 use super::config::Durability;
 use super::script::Lua;
+use super::subscriptions::Subscriptions;
 use super::{error, names, slots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -22,6 +23,8 @@ pub(super) struct Site<'a> {
     pub(super) asking: bool,
     /// The id of the server's run; nothing if it was not asked for.
     pub(super) run: &'a str,
+    /// What the connection that carries the request is subscribed to.
+    pub(super) subscriptions: &'a Subscriptions,
 }
 
 impl Site<'_> {

@@ -37,7 +37,9 @@ macro_rules! lua {
     ($name:ident = $($part:expr),*) => {
         pub(super) static $name: Lua = Lua {
             plain: LazyLock::new(|| Text::new(concat!($($part),*))),
-            sharded: LazyLock::new(|| Text::new(&$name.plain.1.replace("'PUBLISH'", "'SPUBLISH'"))),
+            sharded: LazyLock::new(|| {
+                Text::new(&$name.plain.1.replace("'PUBLISH'", "'SPUBLISH'").replace("'NUMSUB'", "'SHARDNUMSUB'"))
+            }),
         };
     };
 }
@@ -57,6 +59,9 @@ scripts! {
     MUTEX_RELEASE = "lib/taken" "lib/tell" "lib/fair_head" "mutex_release";
     MUTEX_HAND_OVER =
         "lib/time" "lib/answers" "lib/token" "lib/taken" "mutex_hand_over" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/fair_head" "mutex_kept";
+    MUTEX_RANGE =
+        "lib/time" "lib/answers" "lib/token" "lib/range" "mutex_range" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_taken";
+    MUTEX_KEEP = "lib/time" "lib/answers" "lib/token" "lib/range" "lib/taken" "lib/tell" "lib/fair_head" "mutex_keep";
     MUTEX_MANY = "lib/time" "lib/answers" "lib/shape" "lib/fair_head" "mutex_many";
     FAIR_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/queue" "fair_acquire";
     FAIR_RELEASE = "lib/time" "lib/names" "lib/queue" "lib/taken" "lib/tell" "fair_release";

@@ -21,13 +21,13 @@ const OLDEST_WITH_AOF: (u32, u32) = (7, 2);
 
 /// The least that a user needs on one server, beside the keys of its names; the page on Redis tells the same.
 const RULE: &str = "~redisson_* ~lockkeeper:* &redisson_* \
-     +hello +select +info +time +role +eval +evalsha +script|load +subscribe +unsubscribe +publish +scan +type +exists +get +getrange +set \
+     +hello +select +info +time +role +eval +evalsha +script|load +subscribe +unsubscribe +publish +pubsub|numsub +scan +type +exists +get +getrange +set \
      +del +pttl +pexpire +incrby +decr +decrby +hset +hget +hgetall +hexists +hrandfield +hdel +rpush +lpos +lindex +lrange \
      +lrem +llen +lpush +ltrim +persist +zadd +zscore +zmscore +zcard +zcount +zrangebyscore +zrem +zremrangebyscore +zremrangebyrank";
 
 /// What it needs beside that in a cluster; and there since 7.0.
 const RULE_OF_CLUSTERS: &str = "+cluster|slots +pubsub|shardchannels +asking";
-const RULE_OF_SHARDED: &str = "+ssubscribe +sunsubscribe +spublish";
+const RULE_OF_SHARDED: &str = "+ssubscribe +sunsubscribe +spublish +pubsub|shardnumsub";
 
 /// A clock that is further off than this is worth a warning: tokens lean on it between servers.
 const SKEW_MICROS: u64 = 5_000_000;

@@ -100,6 +100,18 @@ impl Transport {
         }
     }
 
+    /// Has a script run behind all that went out on the same connection before. It needs no answer, and is not sent if there is no connection.
+    pub(super) fn send_behind(&self, script: &Lua, keys: &[&str], arguments: &[Vec<u8>]) {
+        let node = match &self.topology {
+            Topology::Server(node) => Some(Arc::clone(node)),
+            #[cfg(feature = "redis-cluster")]
+            Topology::Cluster(cluster) => cluster.known(slots::slot(keys.first().copied().unwrap_or_default())),
+        };
+        if let Some(node) = node {
+            node.send_behind(script, keys, arguments);
+        }
+    }
+
     /// Runs a script on keys of one slot.
     pub(super) async fn run(&self, script: &Lua, keys: &[&str], arguments: Arguments<'_>) -> Result<Value> {
         let key = keys.first().copied().unwrap_or_default();

@@ -8,8 +8,8 @@ use serde::Deserialize;
 use super::connection::OpenTransaction;
 use super::error;
 use super::files::Files;
-use super::liveness;
-use super::rows::{self, HeadBody};
+use super::liveness::{self, PeerId};
+use super::rows;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Record, Role, Roles};
 use crate::runtime::{Boot, Instant};
@@ -108,7 +108,7 @@ pub(super) fn upgrade(connection: &Connection, files: &Files) -> Result<()> {
             rows::insert_part(connection, &name, &PartRow { part, peer: None }).map_err(told)?;
         }
         let row = HeadRow { head: record.head(), roles, peer: None, last_token: token };
-        let body = HeadBody::text(&row)?;
+        let body = rows::body(&row)?;
         connection.execute("INSERT INTO head (name, version, body) VALUES (?1, 1, ?2)", [name, body]).map_err(told)?;
     }
     let token = rows::storable(last_token)?;
@@ -147,7 +147,8 @@ pub(super) fn adopt(connection: &Connection, boot: &Boot, files: &Files) -> Resu
     };
     let mut last_token = 0;
     for (name, body) in rows::all(connection, "SELECT name, body FROM head").map_err(told)? {
-        let row = HeadBody::parse(&body).map_err(|cause| rows::not_understood(files.file(), &name, cause))?;
+        let row: HeadRow<PeerId> =
+            serde_json::from_str(&body).map_err(|cause| rows::not_understood(files.file(), &name, cause))?;
         let held = row.head.is_some_and(|head| head.holder().is_some());
         if moved && (held || in_use(&name).map_err(told)?) {
             let message = format!(
@@ -162,7 +163,7 @@ pub(super) fn adopt(connection: &Connection, boot: &Boot, files: &Files) -> Resu
         if record.is_empty() {
             connection.execute("DELETE FROM head WHERE name = ?1", [name])
         } else {
-            let body = HeadBody::text(&HeadRow { head: record.head(), roles: Roles::default(), peer: None, ..row })?;
+            let body = rows::body(&HeadRow { head: record.head(), roles: Roles::default(), peer: None, ..row })?;
             connection.execute("UPDATE head SET version = version + 1, body = ?2 WHERE name = ?1", [name, body])
         }
         .map_err(told)?;

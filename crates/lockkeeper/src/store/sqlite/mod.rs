@@ -109,6 +109,7 @@ impl Backend for SqliteStore {
             .with_fair()
             .with_fencing()
             .with_hand_over()
+            .with_hand_over_if_alone()
             .with_token_ranges()
             .with_acquire_all()
             .with_any_name(true)

@@ -4,39 +4,20 @@ use std::path::Path;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use serde::{Deserialize, Serialize};
 
 use super::connection::{Recipients, Transaction};
 use super::liveness::{Instance, PeerId, PeerState};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Head, Part, RequestRef, Role, Roles};
+use crate::model::{Part, RequestRef, Role};
 use crate::name::Name;
-use crate::owner::WireOwner;
+use crate::owner::{ClientId, WireOwner};
 use crate::runtime::Instant;
 use crate::store::kit::engine::{Entry, Rows, Waking};
 use crate::store::kit::rows::{self as kit, HeadRow, PartRow, RowTable};
 
 /// The text of a head row.
-#[derive(Serialize, Deserialize)]
-pub(super) struct HeadBody {
-    head: Option<Head>,
-    #[serde(default, skip_serializing_if = "Roles::is_empty")]
-    roles: Roles,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    peer: Option<PeerId>,
-    #[serde(default)]
-    last_token: u64,
-}
-
-impl HeadBody {
-    pub(super) fn parse(text: &str) -> serde_json::Result<HeadRow<PeerId>> {
-        serde_json::from_str(text).map(|Self { head, roles, peer, last_token }| HeadRow { head, roles, peer, last_token })
-    }
-
-    pub(super) fn text(row: &HeadRow<PeerId>) -> Result<String> {
-        let HeadRow { head, roles, peer, last_token } = *row;
-        serde_json::to_string(&Self { head, roles, peer, last_token }).map_err(not_written)
-    }
+pub(super) fn body(row: &HeadRow<PeerId>) -> Result<String> {
+    serde_json::to_string(row).map_err(not_written)
 }
 
 const INSERT_PART: &str = "INSERT INTO part (name, role, seq, owner, peer, expires, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
@@ -93,7 +74,7 @@ impl RowTable for Transaction<'_> {
         }
         let floor = token.max(self.removed_token);
         let Some((body, version)) = body.zip(version) else { return Ok((None, floor)) };
-        let row = HeadBody::parse(body).map_err(|cause| not_understood(self.file(), name.as_str(), cause))?;
+        let row = serde_json::from_str(body).map_err(|cause| not_understood(self.file(), name.as_str(), cause))?;
         self.versions.push((name.clone(), version));
         Ok((Some(row), floor))
     }
@@ -124,7 +105,7 @@ impl RowTable for Transaction<'_> {
 
     fn put_head(&mut self, name: &Name, row: &HeadRow<PeerId>, before: Option<&HeadRow<PeerId>>) -> Result<()> {
         storable(row.last_token)?;
-        let body = HeadBody::text(row)?;
+        let body = body(row)?;
         let written = match before {
             None => self.execute("INSERT INTO head (name, version, body) VALUES (?1, 1, ?2)", params![name.as_str(), body])?,
             Some(_) => self.execute(
@@ -175,6 +156,16 @@ impl Rows for Transaction<'_> {
         let count = all.len() + usize::from(head.is_some());
         self.recipients.push(Recipients { name: name.clone(), all, head });
         Ok(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    fn has_other_listeners(&mut self, name: &Name, client: ClientId) -> Result<bool> {
+        let shared = &self.shared;
+        if shared.wakeups.listeners().has_other_client(name, client) {
+            return Ok(true);
+        }
+        let (sql, own) =
+            ("SELECT 1 FROM listener WHERE name = ?1 AND instance <> ?2 LIMIT 1", shared.liveness.instance().to_string());
+        Ok(!self.query(sql, params![name.as_str(), own], |row| row.get::<_, i64>(0))?.is_empty())
     }
 
     fn is_gone(&mut self, peer: PeerId) -> bool {
