@@ -55,10 +55,7 @@ impl Postgres {
             let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
             let directory = std::env::temp_dir().join(format!("lockkeeper-postgres-{}-{port}", std::process::id()));
             std::fs::create_dir_all(&directory).expect("a directory for the server");
-            if let Some(user) = other_user() {
-                let owned = Command::new("chown").arg(user).arg(&directory).status();
-                assert!(owned.is_ok_and(|status| status.success()), "chown {user} {}", directory.display());
-            }
+            give(&directory);
             init(&directory);
             let child = spawn(&directory, port, &options);
             let mut server = Self { port, child, directory, options: options.clone(), last_schema: AtomicU32::new(0) };
@@ -68,6 +65,38 @@ impl Postgres {
             assert!(attempt < 4, "postgres did not come up on 127.0.0.1:{port}; {}", server.log());
         }
         unreachable!("the last attempt fails above")
+    }
+
+    /// A standby of a server, with a copy of its data, which follows it. It only reads until it is promoted.
+    pub fn standby_of(primary: &Self) -> Self {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
+        let directory = std::env::temp_dir().join(format!("lockkeeper-postgres-{}-{port}", std::process::id()));
+        std::fs::create_dir_all(&directory).expect("a directory for the server");
+        give(&directory);
+        let copied = unprivileged(&program_file("pg_basebackup").expect("beside the server"))
+            .args([
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &primary.port.to_string(),
+                "-U",
+                "postgres",
+                "--checkpoint=fast",
+                "-X",
+                "stream",
+                "-R",
+                "-D",
+            ])
+            .arg(directory.join("data"))
+            .current_dir(&directory)
+            .stdin(Stdio::null())
+            .output()
+            .expect("pg_basebackup starts");
+        assert!(copied.status.success(), "pg_basebackup failed: {}", String::from_utf8_lossy(&copied.stderr));
+        let child = spawn(&directory, port, &[]);
+        let mut server = Self { port, child, directory, options: Vec::new(), last_schema: AtomicU32::new(0) };
+        assert!(server.answers(), "the standby did not come up; {}", server.log());
+        server
     }
 
     pub fn pid(&self) -> u32 {
@@ -150,6 +179,14 @@ fn accepts(port: u16) -> bool {
     ask().is_ok_and(|kind| kind == b'R')
 }
 
+/// Gives a file or directory to the user that servers run as.
+pub fn give(path: &Path) {
+    if let Some(user) = other_user() {
+        let owned = Command::new("chown").arg("-R").arg(user).arg(path).status();
+        assert!(owned.is_ok_and(|status| status.success()), "chown {user} {}", path.display());
+    }
+}
+
 /// Whom the server runs as, where we are root.
 fn other_user() -> Option<&'static str> {
     let root = Command::new("id").arg("-u").output().is_ok_and(|said| said.stdout.trim_ascii() == b"0");
@@ -163,7 +200,7 @@ fn other_user() -> Option<&'static str> {
 }
 
 /// A command that runs as a user who is not root.
-fn unprivileged(program: &Path) -> Command {
+pub(crate) fn unprivileged(program: &Path) -> Command {
     match other_user() {
         Some(user) => {
             let mut command = Command::new("setpriv");

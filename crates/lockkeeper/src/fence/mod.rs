@@ -36,7 +36,7 @@
 //! A statement that changes no row means that a later holder has entered: stop and report the lock as lost. Store the token as a 64-bit
 //! number (`u64::from(token)`).
 //!
-//! If the locks are in the same database (`postgres://`), one statement of yours is enough, and no column: see [`SqlFence`].
+//! If the locks are in the same database (`postgres://`, `mysql://`), one statement of yours is enough, and no column: see [`SqlFence`].
 //!
 //! # The gate's key in Redis
 //!

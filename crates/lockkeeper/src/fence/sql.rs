@@ -22,6 +22,9 @@ use std::fmt;
 /// # Ok(()) }
 /// ```
 ///
+/// On `mysql://` the parameters are `?` and `?`, in the same order, and a refused statement is error 1242: roll back. A transaction there is
+/// not undone by an error alone.
+///
 /// The next grant waits for the *transaction*, not for the lease. Bound it: `SET LOCAL idle_in_transaction_session_timeout = '10s'`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SqlFence {
@@ -32,18 +35,18 @@ pub struct SqlFence {
 }
 
 impl SqlFence {
-    #[cfg(feature = "postgres")]
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
     pub(crate) fn new(text: String, literal: String, name: &str, token: i64) -> Self {
         Self { text, literal, name: name.as_bytes().to_vec(), token }
     }
 
-    /// The statement, with the parameters `$1` ([`name`](Self::name)) and `$2` ([`token`](Self::token)).
+    /// The statement, with the parameters [`name`](Self::name) and [`token`](Self::token): `$1` and `$2` for PostgreSQL, `?` and `?` for MySQL.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The first parameter: the name of the lock, as bytes (`bytea`).
+    /// The first parameter: the name of the lock, as bytes (`bytea`, `VARBINARY`).
     #[must_use]
     pub fn name(&self) -> &[u8] {
         &self.name

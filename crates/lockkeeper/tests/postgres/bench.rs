@@ -88,3 +88,22 @@ pub(crate) async fn plain(port: u16) -> Client {
 pub(crate) fn since(runtime: &Runtime, then: Instant) -> Duration {
     runtime.now().since(then)
 }
+
+/// The plain connection that the comparison with the model uses.
+pub(crate) type Plain = Client;
+
+/// Makes all that ends in the rows of a name end sooner.
+pub(crate) async fn make_sooner(plain: &Plain, name: &[u8], by: i64, version: i64, sooner: fn(&str, i64) -> String) {
+    if let Some(row) = plain.query_opt("SELECT body FROM lockkeeper_head WHERE name = $1", &[&name]).await.unwrap() {
+        let body = row.get::<_, Option<String>>(0).map(|body| sooner(&body, by));
+        let write = "UPDATE lockkeeper_head SET body = $2, version = $3 WHERE name = $1";
+        plain.execute(write, &[&name, &body, &version]).await.unwrap();
+    }
+    for row in plain.query("SELECT role, seq, owner, detail FROM lockkeeper_part WHERE name = $1", &[&name]).await.unwrap() {
+        let (role, seq, owner): (i16, i64, String) = (row.get(0), row.get(1), row.get(2));
+        let detail = sooner(row.get(3), by);
+        let write = "UPDATE lockkeeper_part SET expires = expires - $5, detail = $6
+            WHERE name = $1 AND role = $2 AND seq = $3 AND owner = $4";
+        plain.execute(write, &[&name, &role, &seq, &owner, &by, &detail]).await.unwrap();
+    }
+}

@@ -10,6 +10,7 @@ mod history;
 mod model;
 mod rights;
 mod silence;
+mod surroundings;
 mod traps;
 
 mod contract {

@@ -17,7 +17,7 @@ use proptest::strategy::Strategy as _;
 use proptest::strategy::{BoxedStrategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
-use crate::bench::Bench;
+use crate::bench::{self, Bench, Plain};
 use crate::history::{self, Act, Ask, History, Limit, Move, count_id};
 
 /// So much may leases differ, beside the time that really passed.
@@ -31,7 +31,7 @@ type Verdict = std::result::Result<(), String>;
 /// A store and the model, with one name.
 struct Pair<'a> {
     bench: &'a Bench,
-    plain: &'a tokio_postgres::Client,
+    plain: &'a Plain,
     /// The control: time passes for the model only.
     stuck: bool,
     name: Name,
@@ -64,22 +64,8 @@ impl Pair<'_> {
             return;
         }
         let by = i64::try_from(seconds).unwrap() * 1_000_000_000;
-        let name = self.name.as_str().as_bytes();
-        if let Some(row) = self.plain.query_opt("SELECT body FROM lockkeeper_head WHERE name = $1", &[&name]).await.unwrap() {
-            let body = row.get::<_, Option<String>>(0).map(|body| sooner(&body, by));
-            let write = "UPDATE lockkeeper_head SET body = $2, version = $3 WHERE name = $1";
-            let version = self.bench.runtime.client_id().bits() as i64;
-            self.plain.execute(write, &[&name, &body, &version]).await.unwrap();
-        }
-        for row in
-            self.plain.query("SELECT role, seq, owner, detail FROM lockkeeper_part WHERE name = $1", &[&name]).await.unwrap()
-        {
-            let (role, seq, owner): (i16, i64, String) = (row.get(0), row.get(1), row.get(2));
-            let detail = sooner(row.get(3), by);
-            let write = "UPDATE lockkeeper_part SET expires = expires - $5, detail = $6
-                WHERE name = $1 AND role = $2 AND seq = $3 AND owner = $4";
-            self.plain.execute(write, &[&name, &role, &seq, &owner, &by, &detail]).await.unwrap();
-        }
+        let version = self.bench.runtime.client_id().bits() as i64;
+        bench::make_sooner(self.plain, self.name.as_str().as_bytes(), by, version, sooner).await;
     }
 
     fn at(&self) -> Instant {
@@ -268,7 +254,7 @@ fn both<T>(there: Result<T>, model: Result<T>) -> std::result::Result<Option<(T,
 }
 
 /// Replays a history on both sides, under a new name.
-async fn compare(bench: &Bench, plain: &tokio_postgres::Client, history: &[Move], stuck: bool) -> Verdict {
+async fn compare(bench: &Bench, plain: &Plain, history: &[Move], stuck: bool) -> Verdict {
     static NAMES: AtomicU64 = AtomicU64::new(0);
     let mut last = Ok(());
     for _ in 0..10 {

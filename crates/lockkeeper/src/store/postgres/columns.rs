@@ -1,12 +1,14 @@
 //! Part rows as arrays, one for each column: a statement has as many parameters for many rows as for one.
 
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::statements::Parameter;
+use super::statements::{Parameter, get};
+use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::store::sql::Put;
-use crate::store::sql::rows::PartKey;
+use crate::store::sql::rows::{NameRows, PartKey};
 use crate::store::sql::text;
+use crate::store::sql::{Failed, Put};
 
 /// The part rows of some puts, as the columns of a statement.
 #[derive(Default)]
@@ -85,4 +87,14 @@ impl<'a> PartArrays<'a> {
     pub(super) fn add_deleted<'b>(&'b self, parameters: &mut Vec<Parameter<'b>>) {
         self.deleted.add(parameters);
     }
+}
+
+/// The columns `version, token, body, parts` from `at` on.
+pub(super) fn name_rows(name: &Name, row: &Row, at: usize) -> Result<NameRows, Failed> {
+    let (body, parts) = (get::<Option<&str>>(row, at + 2)?, get::<Option<&str>>(row, at + 3)?);
+    NameRows::parse(name, get(row, at)?, get(row, at + 1)?, body, parts).map_err(Failed::Error)
+}
+
+pub(super) fn too_few() -> Failed {
+    Failed::Error(Error::new(ErrorKind::Protocol, "postgres answered for fewer names than were asked for"))
 }

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::store::sql::text::decoded;
 
 /// Where the store lies, and how to reach it.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub(super) enum Verify {
 }
 
 /// How long connecting to one host may take.
-const CONNECTING: Duration = Duration::from_secs(3);
+pub(super) const CONNECTING: Duration = Duration::from_secs(3);
 
 /// A connection on which nothing passes for so long is checked, so often, and ends after so many checks that were not answered.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(5), Duration::from_secs(5), 3);
@@ -128,10 +129,6 @@ impl Config {
         if driver.get_application_name().is_none() {
             driver.application_name("lockkeeper");
         }
-        if driver.get_hosts().len() > 1 {
-            // The primary is looked for; a standby is passed by.
-            driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        }
         Ok(Self { driver, schema, push, tls })
     }
 
@@ -139,6 +136,37 @@ impl Config {
     pub(super) fn opening(&self) -> Duration {
         let hosts = u32::try_from(self.driver.get_hosts().len()).unwrap_or(1);
         self.driver.get_connect_timeout().copied().unwrap_or(CONNECTING).saturating_mul(hosts.saturating_add(1))
+    }
+
+    /// The same for each host alone. The driver's own list of hosts is not used: a host that accepts and says nothing would hide the next.
+    pub(super) fn servers(&self) -> Vec<Self> {
+        let (hosts, ports) = (self.driver.get_hosts(), self.driver.get_ports());
+        let alone = |(index, host): (usize, &Host)| {
+            let from = &self.driver;
+            let mut driver = tokio_postgres::Config::new();
+            match host {
+                Host::Tcp(host) => driver.host(host),
+                #[cfg(unix)]
+                Host::Unix(path) => driver.host_path(path),
+            };
+            ports.get(index).or(ports.first()).map(|port| driver.port(*port));
+            from.get_hostaddrs().get(index).map(|address| driver.hostaddr(*address));
+            from.get_user().map(|user| driver.user(user));
+            from.get_password().map(|password| driver.password(password));
+            from.get_dbname().map(|database| driver.dbname(database));
+            from.get_options().map(|options| driver.options(options));
+            from.get_application_name().map(|name| driver.application_name(name));
+            from.get_connect_timeout().map(|time| driver.connect_timeout(*time));
+            from.get_tcp_user_timeout().map(|time| driver.tcp_user_timeout(*time));
+            from.get_keepalives_interval().map(|time| driver.keepalives_interval(time));
+            from.get_keepalives_retries().map(|times| driver.keepalives_retries(times));
+            driver.keepalives(from.get_keepalives()).keepalives_idle(from.get_keepalives_idle());
+            driver.ssl_mode(from.get_ssl_mode()).channel_binding(from.get_channel_binding());
+            driver.ssl_negotiation(from.get_ssl_negotiation()).load_balance_hosts(from.get_load_balance_hosts());
+            driver.target_session_attrs(from.get_target_session_attrs());
+            Self { driver, ..self.clone() }
+        };
+        hosts.iter().enumerate().map(alone).collect()
     }
 
     /// A table of ours, as statements name it.
@@ -153,23 +181,6 @@ impl Config {
 /// An identifier in quotes.
 pub(super) fn quoted(identifier: &str) -> String {
     format!("\"{}\"", identifier.replace('"', "\"\""))
-}
-
-fn decoded(text: &str) -> Result<String> {
-    let refused =
-        || Error::new(ErrorKind::Config, "an option of the URL is not well encoded; write % and two hexadecimal digits");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(if byte == b'%' {
-            let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or_else(refused);
-            let (high, low) = (digit()?, digit()?);
-            u8::try_from(high * 16 + low).map_err(|_| refused())?
-        } else {
-            byte
-        });
-    }
-    String::from_utf8(bytes).map_err(|_| refused()).and_then(|text| if text.contains('\0') { Err(refused()) } else { Ok(text) })
 }
 
 impl fmt::Display for Config {
@@ -219,8 +230,11 @@ mod tests {
             assert_eq!(config.to_string(), shown);
             assert!(!format!("{config:?}").contains("secret"));
         }
-        let several = Config::parse("postgres://u@a,b/db").unwrap();
-        assert_eq!(several.driver.get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
+        let several = Config::parse("postgres://u:secret@a,b:2/db?schema=s&sslmode=disable").unwrap();
+        let alone: Vec<String> = several.servers().iter().map(Config::to_string).collect();
+        assert_eq!(alone, ["postgres://u@a:5432/db?schema=s", "postgres://u@b:2/db?schema=s"]);
+        let one = Config::parse("postgres://u:secret@h:3/db?connect_timeout=1&keepalives_retries=9").unwrap();
+        assert_eq!(one.servers(), [one], "nothing of a URL is lost");
     }
 
     #[test]

@@ -1,27 +1,25 @@
-//! A way to the database: a connection that is made when needed, and made again when it broke.
+//! How a connection to the database is made, and a transaction on it.
 
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Connection, Socket};
 
+use super::config::CONNECTING;
 use super::schema::Texts;
 use super::statements::{Live, get};
 use super::tls::{Connector, TlsStream};
-use super::worker::Worker;
 use super::{Config, error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::runtime::{self, BoxFuture, Instant, Runtime};
+use crate::runtime::{self, BoxFuture, Runtime};
+use crate::store::kit::worker::Worker;
 use crate::store::sql::clock::{Clock, Window};
+use crate::store::sql::link::first_usable;
 use crate::store::sql::rows::NameRows;
-use crate::store::sql::{Bounds, Failed, Link, Outcome, Put};
-
-/// The pauses between attempts to connect that fail: the first, and what they grow to. A request in between gets the last error.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+use crate::store::sql::{Bounds, Dial, Failed, Outcome, Put};
 
 /// A connection on which a transaction takes longer than this is not used again.
 const TRANSACTION: Duration = Duration::from_secs(5);
@@ -33,97 +31,17 @@ const GOOD_CLOCK: Duration = Duration::from_millis(1);
 /// The oldest server that is known to work.
 const OLDEST: i32 = 12;
 
-/// What all connections of a store share.
+/// How connections of a store are made, and what they share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct Dialer {
     pub(super) config: Config,
+    /// The same for each server of the URL alone.
+    pub(super) servers: Vec<Config>,
     pub(super) runtime: Runtime,
     pub(super) worker: Worker,
     pub(super) texts: Arc<Texts>,
     /// Where notifications are sent; set when the tables were looked at.
     pub(super) channel: Arc<OnceLock<String>>,
-}
-
-/// One connection at a time.
-#[derive(Clone, Debug)]
-pub(super) struct PgLink(Arc<Inner>);
-
-struct Inner {
-    shared: Arc<Shared>,
-    live: Mutex<Option<Arc<Live>>>,
-    connecting: tokio::sync::Mutex<Option<Refused>>,
-}
-
-impl fmt::Debug for Inner {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Inner").field(&self.shared.config).finish()
-    }
-}
-
-/// Why there is no connection, and until when nobody tries again.
-struct Refused {
-    error: Error,
-    pause: Duration,
-    until: Instant,
-}
-
-impl PgLink {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self(Arc::new(Inner { shared, live: Mutex::default(), connecting: tokio::sync::Mutex::default() }))
-    }
-
-    pub(super) fn shared(&self) -> &Arc<Shared> {
-        &self.0.shared
-    }
-
-    pub(super) fn another(&self) -> Self {
-        Self::new(Arc::clone(&self.0.shared))
-    }
-}
-
-impl Inner {
-    fn live(&self) -> MutexGuard<'_, Option<Arc<Live>>> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn usable(&self) -> Option<Arc<Live>> {
-        self.live().clone().filter(|live| live.is_usable())
-    }
-
-    /// Ends a connection that was given up. The server undoes the transaction that may be open on it, and unlocks its row.
-    fn drop_unusable(&self) {
-        self.live().take_if(|live| !live.is_usable());
-    }
-
-    async fn connected(&self) -> Result<Arc<Live>> {
-        let mut refused = self.connecting.lock().await;
-        if let Some(live) = self.usable() {
-            return Ok(live);
-        }
-        let runtime = &self.shared.runtime;
-        if let Some(Refused { error, until, .. }) = &*refused
-            && runtime.now() < *until
-        {
-            return Err(error.clone());
-        }
-        let opened = match runtime::within(self.shared.config.opening(), Box::pin(open(&self.shared))).await {
-            Some(opened) => opened,
-            None => Err(error::of_silence(&self.shared.config)),
-        };
-        match opened {
-            Ok(live) => {
-                let live = Arc::new(live);
-                *refused = None;
-                *self.live() = Some(Arc::clone(&live));
-                Ok(live)
-            }
-            Err(error) => {
-                let pause = refused.take().map_or(PAUSES.0, |before| (before.pause * 2).min(PAUSES.1));
-                *refused = Some(Refused { error: error.clone(), pause, until: runtime.now().plus(pause) });
-                Err(error)
-            }
-        }
-    }
 }
 
 /// Opens a connection. The caller drives it.
@@ -133,8 +51,8 @@ pub(super) async fn dial(config: &Config) -> Result<(Client, Connection<Socket, 
 }
 
 /// Opens a connection for statements, and looks whether the server can be written to.
-async fn open(shared: &Shared) -> Result<Live> {
-    let (client, connection) = dial(&shared.config).await?;
+async fn open(shared: &Dialer, server: &Config) -> Result<Live> {
+    let (client, connection) = dial(server).await?;
     runtime::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to postgres ended");
@@ -156,7 +74,7 @@ async fn open(shared: &Shared) -> Result<Live> {
     let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Protocol, "postgres answered a question with nothing"))?;
     let (clock, standby): (i64, bool) = (field(row, 0)?, field(row, 1)?);
     let (read_only, version): (bool, i32) = (field(row, 2)?, field(row, 3)?);
-    let to = &shared.config;
+    let to = server;
     if standby {
         let message = format!("{to} is a standby, which only reads; name the primary, or all servers: postgres://a,b/database");
         return Err(Error::new(ErrorKind::Unavailable, message));
@@ -191,40 +109,27 @@ fn field<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a tokio_postgres::Row
     get(row, column).map_err(Failed::into_error)
 }
 
-impl Link for PgLink {
+impl Dial for Dialer {
     type Live = Live;
 
-    fn live(&self) -> BoxFuture<'_, Result<Arc<Live>>> {
-        Box::pin(async move {
-            if let Some(live) = self.0.usable() {
-                return Ok(live);
-            }
-            let us = Arc::clone(&self.0);
-            // On the thread of the store: the request that needs the connection may be given up before there is one.
-            self.0.shared.worker.run(async move { us.connected().await }).await?
-        })
+    fn runtime(&self) -> &Runtime {
+        &self.runtime
     }
 
-    fn transaction<T: Send + 'static>(
-        &self,
-        live: Arc<Live>,
-        name: Name,
-        compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>) + Send + 'static,
-    ) -> BoxFuture<'_, std::result::Result<(T, Option<Outcome>), Failed>> {
+    fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    fn open(&self) -> BoxFuture<'_, Result<Live>> {
         Box::pin(async move {
-            let (worker, us) = (&self.0.shared.worker, Arc::clone(&self.0));
-            let task = async move {
-                let done = locked(&live, &name, compute).await;
-                us.drop_unusable();
-                done
-            };
-            worker.run(task).await.map_err(Failed::Error)?
+            let limit = self.servers.first().map_or(CONNECTING, Config::opening);
+            first_usable(&self.servers, limit, |server| Box::pin(open(self, server)), error::of_silence).await
         })
     }
 }
 
 /// A transaction that locks the row first: two round trips, in which nobody else uses the connection.
-async fn locked<T>(
+pub(super) async fn locked<T>(
     live: &Live,
     name: &Name,
     compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>),

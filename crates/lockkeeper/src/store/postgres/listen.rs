@@ -10,15 +10,17 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
-use super::link::{self, PgLink, Shared};
+use super::link::{self, Dialer};
 use super::schema::Texts;
 use super::statements::get;
 use crate::backend::{Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::runtime::{self, Instant, Runtime};
+use crate::runtime::{self, BoxFuture, Instant, Runtime};
 use crate::store::kit::listeners::Listeners;
-use crate::store::sql::{Failed, Link as _, text};
+use crate::store::sql::link::first_usable;
+use crate::store::sql::store::Wakeups;
+use crate::store::sql::{Failed, Link, text};
 
 /// How long a mark counts.
 const MARKED: Duration = Duration::from_secs(15);
@@ -49,8 +51,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 
 /// The wake-ups of a store.
 #[derive(Debug)]
-pub(super) struct Wakeups {
-    link: PgLink,
+pub(super) struct Notifications {
+    link: Link<Dialer>,
     listeners: Arc<Listeners>,
     /// Tells marks of this store from others.
     instance: i64,
@@ -77,15 +79,15 @@ enum State {
     Failed(Error),
 }
 
-impl Wakeups {
-    pub(super) fn new(link: PgLink) -> Arc<Self> {
-        let instance = link.shared().runtime.client_id().bits() as i64;
+impl Notifications {
+    pub(super) fn new(link: Link<Dialer>) -> Arc<Self> {
+        let instance = link.dial().runtime.client_id().bits() as i64;
         let (listeners, marks) = Default::default();
         Arc::new(Self { link, listeners, instance, marks, state: watch::Sender::new(State::Idle), due: Arc::default() })
     }
 
-    fn shared(&self) -> &Arc<Shared> {
-        self.link.shared()
+    fn shared(&self) -> &Arc<Dialer> {
+        self.link.dial()
     }
 
     fn runtime(&self) -> &Runtime {
@@ -94,22 +96,6 @@ impl Wakeups {
 
     fn marks(&self) -> MutexGuard<'_, HashMap<Name, Mark>> {
         self.marks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Subscribes to everything at the name, or only to what concerns the owner's place in its queue.
-    pub(super) async fn subscribe(self: &Arc<Self>, watch: Watch) -> Result<Subscription> {
-        let (name, own_place) = (watch.name.clone(), watch.own_place());
-        let subscription = self.listeners.subscribe(watch);
-        self.listening().await?;
-        // A waiter in a queue is found by its row.
-        if own_place.is_none() {
-            let now = self.runtime().now();
-            let marked = self.marks().get(&name).is_some_and(|mark| mark.until > now.plus(RENEWED));
-            if !marked {
-                self.mark_first(&name).await?;
-            }
-        }
-        Ok(subscription)
     }
 
     /// Waits until the store listens.
@@ -125,9 +111,9 @@ impl Wakeups {
         if start {
             let (us, shared) = (Arc::downgrade(self), self.shared());
             let channel = shared.channel.get().cloned().unwrap_or_default();
-            let (config, texts) = (shared.config.clone(), Arc::clone(&shared.texts));
+            let (servers, texts) = (shared.servers.clone(), Arc::clone(&shared.texts));
             shared.worker.spawn(keep_marks(Weak::clone(&us), self.runtime().clone(), Arc::clone(&self.due)));
-            shared.worker.spawn(async move { listen(us, config, channel, texts).await });
+            shared.worker.spawn(async move { listen(us, servers, channel, texts).await });
         }
         let ready = Box::pin(async move {
             loop {
@@ -237,8 +223,28 @@ impl Wakeups {
     }
 }
 
+impl Wakeups for Notifications {
+    /// Subscribes to everything at the name, or only to what concerns the owner's place in its queue.
+    fn subscribe(self: Arc<Self>, watch: Watch) -> BoxFuture<'static, Result<Subscription>> {
+        Box::pin(async move {
+            let (name, own_place) = (watch.name.clone(), watch.own_place());
+            let subscription = self.listeners.subscribe(watch);
+            self.listening().await?;
+            // A waiter in a queue is found by its row.
+            if own_place.is_none() {
+                let now = self.runtime().now();
+                let marked = self.marks().get(&name).is_some_and(|mark| mark.until > now.plus(RENEWED));
+                if !marked {
+                    self.mark_first(&name).await?;
+                }
+            }
+            Ok(subscription)
+        })
+    }
+}
+
 /// Renews marks until the store is gone. Not beside the notifications, which must not wait for a row that somebody has locked.
-async fn keep_marks(store: Weak<Wakeups>, runtime: Runtime, due: Arc<Notify>) {
+async fn keep_marks(store: Weak<Notifications>, runtime: Runtime, due: Arc<Notify>) {
     let mut next = TICK;
     loop {
         let soon = runtime::within(next, Box::pin(due.notified())).await.is_some();
@@ -252,13 +258,12 @@ async fn keep_marks(store: Weak<Wakeups>, runtime: Runtime, due: Arc<Notify>) {
 }
 
 /// Listens until the store is gone; connects again when the connection breaks.
-async fn listen(store: Weak<Wakeups>, config: super::Config, channel: String, texts: Arc<Texts>) {
+async fn listen(store: Weak<Notifications>, servers: Vec<super::Config>, channel: String, texts: Arc<Texts>) {
     let mut pause = PAUSES.0;
     loop {
-        let connected = match runtime::within(config.opening(), Box::pin(connect(&config, &channel))).await {
-            Some(connected) => connected,
-            None => Err(super::error::of_silence(&config)),
-        };
+        let limit = servers.first().map_or(super::config::CONNECTING, super::Config::opening);
+        let connected =
+            first_usable(&servers, limit, |server| Box::pin(connect(server, &channel)), super::error::of_silence).await;
         let error = match connected {
             Ok((client, mut notifications)) => {
                 let Some(there) = store.upgrade() else { return };

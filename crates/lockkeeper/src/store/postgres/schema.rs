@@ -64,6 +64,7 @@ pub(super) struct Texts {
     pub(super) announce: String,
     pub(super) cards: String,
     pub(super) names: String,
+    pub(super) versions: String,
     pub(super) sweep: String,
 }
 
@@ -129,6 +130,7 @@ impl Texts {
                  ON CONFLICT (id) DO UPDATE SET ends = excluded.ends, card = excluded.card"
             )),
             cards: fill(&format!("SELECT id, card FROM {{client}} WHERE id = ANY($1) AND ends > {CLOCK}")),
+            versions: fill("SELECT name, version FROM {head} WHERE name = ANY($1)"),
             names: fill("SELECT name FROM {head} WHERE name > $1 AND name >= $2 AND body IS NOT NULL ORDER BY name LIMIT $3"),
             sweep: fill(&format!(
                 "WITH t AS MATERIALIZED (SELECT {CLOCK} AS us),

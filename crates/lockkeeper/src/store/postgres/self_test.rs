@@ -1,11 +1,13 @@
 //! What is wrong with a database is told when connecting, in words, not when a lock is lost. And the tables are created.
 
+use super::link::Dialer;
 use super::schema::LAYOUT;
 use super::statements::{Live, get};
-use super::{Config, Inner, error, rights};
+use super::{Config, error, rights};
 use crate::backend::Finding;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::sql::Failed;
+use crate::store::sql::store::SqlStore;
 
 /// Creates the tables where there are none; gives the id of the store.
 pub(super) async fn prepare(live: &Live, config: &Config) -> Result<String> {
@@ -62,59 +64,56 @@ fn denied(config: &Config) -> Error {
     Error::new(ErrorKind::Denied, message)
 }
 
-impl Inner {
-    /// What is worth knowing of a database that can be used.
-    pub(super) async fn findings(&self) -> Vec<Finding> {
-        self.look().await.unwrap_or_else(|error| vec![Finding::unfit("server", &error)])
-    }
+/// What is worth knowing of a database that can be used.
+pub(super) async fn findings(store: &SqlStore<Dialer>) -> Vec<Finding> {
+    look(store).await.unwrap_or_else(|error| vec![Finding::unfit("server", &error)])
+}
 
-    async fn look(&self) -> Result<Vec<Finding>> {
-        let settings =
-            "SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),
+async fn look(store: &SqlStore<Dialer>) -> Result<Vec<Finding>> {
+    let settings = "SELECT current_setting('server_version'), current_setting('synchronous_commit'), current_setting('fsync'),
             current_setting('synchronous_standby_names'), current_setting('default_transaction_isolation'),
             (SELECT coalesce(max(age(backend_xmin)), 0)::int8 FROM pg_stat_activity WHERE pid <> pg_backend_pid())";
-        let rows = self.query(settings, &[]).await?;
-        let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Protocol, "postgres answered a question with nothing"))?;
-        let text = |column: usize| get::<String>(row, column).map_err(Failed::into_error);
-        let (version, commit, fsync, standbys, isolation) = (text(0)?, text(1)?, text(2)?, text(3)?, text(4)?);
-        let oldest: i64 = get(row, 5).map_err(Failed::into_error)?;
-        let mut found = vec![Finding::fine("version", format!("PostgreSQL {version}, the primary"))];
-        found.push(Finding::fine("rights", rights::in_words(&self.steps.link.shared().config)));
-        found.push(if commit == "off" || fsync == "off" {
-            Finding::doubtful(
-                "durability",
-                format!(
-                    "synchronous_commit={commit}, fsync={fsync}: a crash of the server may forget the last grants; set both to on"
-                ),
-            )
-        } else {
-            Finding::fine("durability", format!("synchronous_commit={commit}, fsync={fsync}"))
-        });
-        found.push(if standbys.is_empty() {
-            Finding::doubtful(
-                "failover",
-                "no synchronous standby: a standby that is promoted may not know the last grants; set synchronous_standby_names, \
+    let rows = store.steps.link.live().await?.query(settings, &[]).await.map_err(Failed::into_error)?;
+    let row = rows.first().ok_or_else(|| Error::new(ErrorKind::Protocol, "postgres answered a question with nothing"))?;
+    let text = |column: usize| get::<String>(row, column).map_err(Failed::into_error);
+    let (version, commit, fsync, standbys, isolation) = (text(0)?, text(1)?, text(2)?, text(3)?, text(4)?);
+    let oldest: i64 = get(row, 5).map_err(Failed::into_error)?;
+    let mut found = vec![Finding::fine("version", format!("PostgreSQL {version}, the primary"))];
+    found.push(Finding::fine("rights", rights::in_words(&store.steps.link.dial().config)));
+    found.push(if commit == "off" || fsync == "off" {
+        Finding::doubtful(
+            "durability",
+            format!(
+                "synchronous_commit={commit}, fsync={fsync}: a crash of the server may forget the last grants; set both to on"
+            ),
+        )
+    } else {
+        Finding::fine("durability", format!("synchronous_commit={commit}, fsync={fsync}"))
+    });
+    found.push(if standbys.is_empty() {
+        Finding::doubtful(
+            "failover",
+            "no synchronous standby: a standby that is promoted may not know the last grants; set synchronous_standby_names, \
                  or do not fail over while locks are held",
-            )
-        } else {
-            Finding::fine("failover", format!("synchronous_standby_names={standbys}"))
-        });
-        found.push(if isolation == "read committed" {
-            Finding::fine("isolation", isolation)
-        } else {
-            Finding::doubtful("isolation", format!("{isolation}: steps that meet are repeated; read committed is faster"))
-        });
-        if oldest > 1_000_000 {
-            let says = format!(
-                "a transaction of another client is {oldest} transactions old; rows that change often get slow until it ends"
-            );
-            found.push(Finding::doubtful("old transactions", says));
-        }
-        found.push(if self.steps.link.shared().config.push {
+        )
+    } else {
+        Finding::fine("failover", format!("synchronous_standby_names={standbys}"))
+    });
+    found.push(if isolation == "read committed" {
+        Finding::fine("isolation", isolation)
+    } else {
+        Finding::doubtful("isolation", format!("{isolation}: steps that meet are repeated; read committed is faster"))
+    });
+    if oldest > 1_000_000 {
+        let says = format!(
+            "a transaction of another client is {oldest} transactions old; rows that change often get slow until it ends"
+        );
+        found.push(Finding::doubtful("old transactions", says));
+    }
+    found.push(if store.steps.link.dial().config.push {
             Finding::fine("notifications", "LISTEN/NOTIFY; behind a pooler in transaction mode write ?push=off")
         } else {
-            Finding::doubtful("notifications", "push=off: waiters poll, and may learn of a release a second late")
+            Finding::doubtful("notifications", "push=off: waiters poll with one statement for all names of a process, every 5 to 100 ms: a release may be learned of 100 ms late")
         });
-        Ok(found)
-    }
+    Ok(found)
 }

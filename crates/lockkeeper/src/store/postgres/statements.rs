@@ -4,25 +4,23 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use tokio::sync::RwLock;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
-use super::columns::PartArrays;
+use super::columns::{PartArrays, name_rows, too_few};
 use super::error;
 use super::schema::{PutKind, Texts};
+use super::silence::InFlight;
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::runtime::{BoxFuture, Instant, Runtime};
-use crate::store::sql::clock::Clock;
+use crate::runtime::{BoxFuture, Runtime};
+use crate::store::sql::clock::{Clock, Window};
+use crate::store::sql::poll::Seen;
 use crate::store::sql::rows::NameRows;
 use crate::store::sql::text;
 use crate::store::sql::{Answer, Bounds, Failed, Outcome, Put, Statements};
-
-/// A connection that answered nothing for this long, although it was asked, is not used again.
-const SILENCE: Duration = Duration::from_secs(1);
 
 /// A parameter of a statement and its type: nothing is prepared, so a statement is one round trip, also through a pooler.
 pub(super) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -36,7 +34,7 @@ pub(super) struct Live {
     channel: Arc<OnceLock<String>>,
     pub(super) runtime: Runtime,
     pub(super) clock: Clock,
-    heard: AtomicU64,
+    pub(super) heard: AtomicU64,
     dead: AtomicBool,
     /// Statements that the server has planned; `None`: it forgets them, because a pooler stands between.
     prepared: Mutex<Option<HashMap<String, Statement>>>,
@@ -282,6 +280,10 @@ impl Statements for Live {
         &self.clock
     }
 
+    fn is_usable(&self) -> bool {
+        Self::is_usable(self)
+    }
+
     fn discard(&self) {
         Self::discard(self);
     }
@@ -316,36 +318,67 @@ impl Statements for Live {
             self.query(&self.texts.create, &[(&bytes, Type::BYTEA_ARRAY), (&versions, Type::INT8_ARRAY)]).await.map(drop)
         })
     }
-}
 
-/// A statement whose answer is waited for.
-struct InFlight<'a> {
-    live: &'a Live,
-    sent: Instant,
-    answered: bool,
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        let heard = Instant::from_nanos(self.live.heard.load(Ordering::Relaxed));
-        if !self.answered && heard < self.sent && self.live.runtime.now().since(self.sent) > SILENCE {
-            self.live.discard();
-        }
+    fn transaction<T: Send + 'static>(
+        &self,
+        name: Name,
+        compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>) + Send + 'static,
+    ) -> BoxFuture<'_, Result<(T, Option<Outcome>), Failed>> {
+        Box::pin(async move { super::link::locked(self, &name, compute).await })
     }
-}
 
-/// The columns `version, token, body, parts` from `at` on.
-fn name_rows(name: &Name, row: &Row, at: usize) -> Result<NameRows, Failed> {
-    let (body, parts) = (get::<Option<&str>>(row, at + 2)?, get::<Option<&str>>(row, at + 3)?);
-    NameRows::parse(name, get(row, at)?, get(row, at + 1)?, body, parts).map_err(Failed::Error)
+    fn versions<'a>(&'a self, names: &'a [Name]) -> BoxFuture<'a, Result<HashMap<Name, Seen>, Failed>> {
+        Box::pin(async move {
+            let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
+            let mut found: HashMap<Vec<u8>, i64> = HashMap::new();
+            for row in self.query(&self.texts.versions, &[(&bytes, Type::BYTEA_ARRAY)]).await? {
+                found.insert(get(&row, 0)?, get(&row, 1)?);
+            }
+            let seen = |name: &Name| found.get(name.as_str().as_bytes()).map(|version| Seen { version: *version, wake: None });
+            Ok(names.iter().filter_map(|name| Some((name.clone(), seen(name)?))).collect())
+        })
+    }
+
+    fn mark<'a>(&'a self, names: &'a [Name], instance: i64, window: i64) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
+            let versions: Vec<i64> = names.iter().map(|_| self.runtime.client_id().bits() as i64).collect();
+            let (names, versions) =
+                ((&bytes as &(dyn ToSql + Sync), Type::BYTEA_ARRAY), (&versions as &(dyn ToSql + Sync), Type::INT8_ARRAY));
+            self.query(&self.texts.mark, &[names, versions, (&window, Type::INT8), (&instance, Type::INT8)]).await.map(drop)
+        })
+    }
+
+    fn announce<'a>(&'a self, id: &'a str, ttl: i64, card: &'a [u8]) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move {
+            let parameters: [Parameter<'_>; 3] = [(&id, Type::TEXT), (&ttl, Type::INT8), (&card, Type::BYTEA)];
+            self.query(&self.texts.announce, &parameters).await.map(drop)
+        })
+    }
+
+    fn cards<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Vec<u8>>, Failed>> {
+        Box::pin(async move {
+            let rows = self.query(&self.texts.cards, &[(&ids, Type::TEXT_ARRAY)]).await?;
+            rows.iter().map(|row| get(row, 1)).collect()
+        })
+    }
+
+    fn names<'a>(&'a self, after: &'a str, prefix: &'a str, limit: usize) -> BoxFuture<'a, Result<Vec<Vec<u8>>, Failed>> {
+        Box::pin(async move {
+            let (after, prefix) = (after.as_bytes(), prefix.as_bytes());
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let parameters: [Parameter<'_>; 3] = [(&after, Type::BYTEA), (&prefix, Type::BYTEA), (&limit, Type::INT8)];
+            self.query(&self.texts.names, &parameters).await?.iter().map(|row| get(row, 0)).collect()
+        })
+    }
+
+    fn sweep(&self, idle: i64) -> BoxFuture<'_, Result<(), Failed>> {
+        Box::pin(async move { self.query(&self.texts.sweep, &[(&idle, Type::INT8)]).await.map(drop) })
+    }
 }
 
 pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, Failed> {
     row.try_get(column).map_err(|cause| {
         Failed::Error(Error::new(ErrorKind::Protocol, "postgres answered something unexpected").with_source(cause))
     })
-}
-
-fn too_few() -> Failed {
-    Failed::Error(Error::new(ErrorKind::Protocol, "postgres answered for fewer names than were asked for"))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{Answer, Bounds, Failed, Link, Outcome, Put, Statements as _};
+use super::{Answer, Bounds, Dial, Failed, Link, Outcome, Put, Statements as _};
 use crate::error::{Error, ErrorKind};
 use crate::runtime;
 
@@ -45,7 +45,7 @@ impl Batch {
     }
 
     /// Writes one put, alone or with others. It is written also if the caller stops waiting.
-    pub(super) async fn put<L: Link>(self: &Arc<Self>, link: &L, put: Put, bounds: Bounds) -> Told {
+    pub(super) async fn put<D: Dial>(self: &Arc<Self>, link: &Link<D>, put: Put, bounds: Bounds) -> Told {
         let (answer, answered) = oneshot::channel();
         let member = Member { put, bounds, answer };
         let first = {
@@ -68,7 +68,7 @@ impl Batch {
     }
 
     /// Runs statements until nobody waits.
-    async fn run<L: Link>(&self, link: &L, mut members: Vec<Member>) {
+    async fn run<D: Dial>(&self, link: &Link<D>, mut members: Vec<Member>) {
         loop {
             write(link, members).await;
             let mut waiting = self.waiting();
@@ -86,7 +86,7 @@ impl Batch {
     }
 }
 
-async fn write<L: Link>(link: &L, mut members: Vec<Member>) {
+async fn write<D: Dial>(link: &Link<D>, mut members: Vec<Member>) {
     // In the order of names, in which rows are locked.
     members.sort_by(|one, other| one.put.name.cmp(&other.put.name));
     let puts: Vec<Put> = members.iter().map(|member| member.put.clone()).collect();

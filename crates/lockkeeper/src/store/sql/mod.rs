@@ -4,20 +4,24 @@
 //! head row, compares the version and the server's clock, and writes. If either does not fit, nothing is written, and the same answer
 //! carries the rows as they are now. After two wrong guesses the step runs in a transaction that locks the row first.
 //!
-//! A database implements [`Link`] and [`Statements`]; it knows nothing of locks.
+//! A database implements [`Dial`] (how to connect) and [`Statements`]; it knows nothing of locks. [`store::SqlStore`] is the rest of a store.
 
 mod batch;
 pub(crate) mod cache;
 pub(crate) mod clock;
+pub(crate) mod link;
+pub(crate) mod poll;
 mod requests;
 pub(crate) mod rows;
 mod step;
+pub(crate) mod store;
 pub(crate) mod text;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::model::Wake;
 use crate::name::Name;
 use crate::runtime::{BoxFuture, Runtime};
@@ -25,6 +29,8 @@ use crate::store::kit::rows::PartRow;
 use batch::Batch;
 use cache::{Cache, Turns};
 use clock::{Clock, Window};
+pub(crate) use link::{Dial, Link};
+use poll::Seen;
 use rows::{NameRows, PartKey};
 
 /// What a step writes to one name.
@@ -86,26 +92,12 @@ impl Failed {
     }
 }
 
-/// A way to a database: makes a connection when there is none.
-pub(crate) trait Link: Clone + fmt::Debug + Send + Sync + 'static {
-    type Live: Statements;
-
-    /// A connection, with its clock measured.
-    fn live(&self) -> BoxFuture<'_, Result<Arc<Self::Live>>>;
-
-    /// Locks the row of the name, reads its rows, and writes what `compute` makes of them, in one transaction. Runs to its end also if
-    /// the caller goes away.
-    fn transaction<T: Send + 'static>(
-        &self,
-        live: Arc<Self::Live>,
-        name: Name,
-        compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>) + Send + 'static,
-    ) -> BoxFuture<'_, Result<(T, Option<Outcome>), Failed>>;
-}
-
 /// The statements that steps are made of, on one connection. Each is one round trip and one transaction.
 pub(crate) trait Statements: fmt::Debug + Send + Sync + 'static {
     fn clock(&self) -> &Clock;
+
+    /// Whether further requests can be sent.
+    fn is_usable(&self) -> bool;
 
     /// The connection is not used for further requests.
     fn discard(&self);
@@ -127,27 +119,53 @@ pub(crate) trait Statements: fmt::Debug + Send + Sync + 'static {
 
     /// Creates empty rows for names that have none.
     fn create<'a>(&'a self, names: &'a [Name], versions: &'a [i64]) -> BoxFuture<'a, Result<(), Failed>>;
+
+    /// Locks the row of the name, reads its rows, and writes what `compute` makes of them, in one transaction. The caller does not stop
+    /// waiting before its end.
+    fn transaction<T: Send + 'static>(
+        &self,
+        name: Name,
+        compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>) + Send + 'static,
+    ) -> BoxFuture<'_, Result<(T, Option<Outcome>), Failed>>;
+
+    /// The versions of some names. One that has no row is left out.
+    fn versions<'a>(&'a self, names: &'a [Name]) -> BoxFuture<'a, Result<HashMap<Name, Seen>, Failed>>;
+
+    /// Marks rows as waited for by `instance` for `window` µs, so that a release tells that somebody waits. A row that is locked is left out.
+    fn mark<'a>(&'a self, names: &'a [Name], instance: i64, window: i64) -> BoxFuture<'a, Result<(), Failed>>;
+
+    /// Keeps the card of a client for `ttl` µs.
+    fn announce<'a>(&'a self, id: &'a str, ttl: i64, card: &'a [u8]) -> BoxFuture<'a, Result<(), Failed>>;
+
+    /// The cards of some clients, those that are known.
+    fn cards<'a>(&'a self, ids: &'a [String]) -> BoxFuture<'a, Result<Vec<Vec<u8>>, Failed>>;
+
+    /// Names that something lies under, in their order, at most `limit`: after `after`, and not before `prefix`.
+    fn names<'a>(&'a self, after: &'a str, prefix: &'a str, limit: usize) -> BoxFuture<'a, Result<Vec<Vec<u8>>, Failed>>;
+
+    /// Removes cards that ended, and rows that were empty for `idle` µs.
+    fn sweep(&self, idle: i64) -> BoxFuture<'_, Result<(), Failed>>;
 }
 
 /// The steps of a store over one connection.
 #[derive(Debug)]
-pub(crate) struct Steps<L> {
-    pub(crate) link: L,
+pub(crate) struct Steps<D: Dial> {
+    pub(crate) link: Link<D>,
     pub(crate) runtime: Runtime,
     cache: Arc<Cache>,
     turns: Turns,
     batch: Arc<Batch>,
 }
 
-impl<L: Link> Steps<L> {
-    pub(crate) fn new(link: L, runtime: Runtime) -> Self {
+impl<D: Dial> Steps<D> {
+    pub(crate) fn new(link: Link<D>, runtime: Runtime) -> Self {
         Self { link, runtime, cache: Arc::default(), turns: Turns::default(), batch: Arc::default() }
     }
 
     /// The same over another connection. Both remember rows together.
-    pub(crate) fn over(&self, link: L) -> Self {
+    pub(crate) fn another(&self) -> Self {
         let (runtime, cache) = (self.runtime.clone(), Arc::clone(&self.cache));
-        Self { link, runtime, cache, turns: Turns::default(), batch: Arc::default() }
+        Self { link: self.link.another(), runtime, cache, turns: Turns::default(), batch: Arc::default() }
     }
 
     /// A version that no row has had.

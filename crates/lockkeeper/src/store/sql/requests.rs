@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::clock::Window;
 use super::rows::{NameRows, Work};
 use super::step::{self, ATTEMPTS, Plan};
-use super::{Failed, Link, Outcome, Put, Statements as _, Steps};
+use super::{Dial, Failed, Outcome, Put, Statements as _, Steps};
 use crate::backend::{
     Acquire, Attempt, AttemptAll, Busy, Count, CountOutcome, Grant, Holder, Release, Released, Renew, Renewed, Snapshot,
 };
@@ -30,7 +30,7 @@ const BLOCKED_RETRY: Duration = Duration::from_millis(300);
 /// How often renewals are sent again because others changed or locked their rows.
 const RENEWAL_ROUNDS: u32 = 8;
 
-impl<L: Link> Steps<L> {
+impl<D: Dial> Steps<D> {
     pub(crate) async fn acquire(&self, request: Acquire) -> Result<Attempt> {
         let (name, lease) = (request.name.clone(), request.lease);
         let plan = Plan { not_after: request.not_after, verify: false, attempts: 1 };
@@ -118,7 +118,7 @@ impl<L: Link> Steps<L> {
         Ok(found)
     }
 
-    async fn read(&self, live: &L::Live, names: &[Name]) -> Result<Vec<NameRows>> {
+    async fn read(&self, live: &D::Live, names: &[Name]) -> Result<Vec<NameRows>> {
         if names.is_empty() {
             return Ok(Vec::new());
         }

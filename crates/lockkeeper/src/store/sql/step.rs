@@ -1,10 +1,11 @@
 //! How one step is carried out: on remembered rows, on rows of the last answer, or on a locked row.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::clock::Window;
 use super::rows::{NameRows, NameWork, Work};
-use super::{Bounds, Failed, Link, Outcome, Put, Statements as _, Steps, text};
+use super::{Bounds, Dial, Failed, Outcome, Put, Statements as _, Steps, text};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::{self, Instant};
@@ -15,6 +16,9 @@ const GUESSES: u32 = 2;
 
 /// After so many attempts that others stood in the way of, the request fails.
 pub(super) const ATTEMPTS: u32 = 40;
+
+/// How long an attempt waits for a row lock, at the server or by asking again.
+const ROW_WAIT: Duration = Duration::from_millis(90);
 
 /// How a step is to be carried out.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +42,7 @@ pub(super) struct Computed<T> {
 
 pub(super) type Run<T> = dyn Fn(&mut RecordEngine<'_, Work>, &Window) -> Result<T> + Send + Sync;
 
-impl<L: Link> Steps<L> {
+impl<D: Dial> Steps<D> {
     /// One step on one name: its answer, and how many clients it notified.
     pub(super) async fn step<T: Send + 'static>(
         &self,
@@ -64,18 +68,25 @@ impl<L: Link> Steps<L> {
         let mut current = false;
         let mut wrong_guesses = 0;
         let mut blocked = None;
-        let mut times_blocked = 0;
-        for _ in 0..ATTEMPTS {
-            if times_blocked >= plan.attempts {
-                break;
-            }
+        let (mut times_blocked, mut blocked_since) = (0, None);
+        let mut attempts = 0;
+        while attempts < ATTEMPTS && times_blocked < plan.attempts {
+            attempts += 1;
             let live = self.link.live().await.map_err(Failed::Error)?;
             if wrong_guesses >= GUESSES {
+                let began = self.runtime.now();
                 match self.locked(live, name, plan, Arc::clone(&run)).await {
                     Ok(done) => return done.map_err(Failed::Error),
                     Err(Failed::Blocked(error)) => {
                         blocked = Some(error);
-                        times_blocked += 1;
+                        let since = *blocked_since.get_or_insert(began);
+                        if self.runtime.now().since(since) >= ROW_WAIT {
+                            (times_blocked, blocked_since) = (times_blocked + 1, None);
+                        } else {
+                            // The server said so at once instead of waiting for the row: all of this is one attempt.
+                            attempts -= 1;
+                            self.pause().await;
+                        }
                         continue;
                     }
                     Err(failed) => return Err(failed),
@@ -159,7 +170,7 @@ impl<L: Link> Steps<L> {
     /// One step in a transaction that locks the row first.
     async fn locked<T: Send + 'static>(
         &self,
-        live: Arc<L::Live>,
+        live: Arc<D::Live>,
         name: &Name,
         plan: Plan,
         run: Arc<Run<T>>,
@@ -197,7 +208,7 @@ impl<L: Link> Steps<L> {
 
     /// Waits a moment before the same is tried again beside others.
     pub(super) async fn pause(&self) {
-        let (low, high) = (std::time::Duration::from_millis(1), std::time::Duration::from_millis(10));
+        let (low, high) = (Duration::from_millis(1), Duration::from_millis(10));
         self.runtime.sleep_until(self.runtime.now().plus(runtime::jitter(low, high))).await;
     }
 }

@@ -35,17 +35,22 @@ pub(crate) fn parse_parts(name: &Name, text: &str) -> Result<Vec<PartRow<()>>> {
     let rows: Vec<(u8, i64, String, i64, String)> = serde_json::from_str(text).map_err(|cause| not_read(name, cause))?;
     let mut parts = Vec::with_capacity(rows.len());
     for (role, seq, owner, expires, detail) in rows {
-        let Some(role) = Role::ALL.into_iter().find(|known| known.number() == role) else {
-            let message = format!("a row of {name:?} has the unknown role {role}; a newer lockkeeper may have written it");
-            return Err(Error::new(ErrorKind::Protocol, message));
-        };
-        let detail: Detail = serde_json::from_str(&detail).map_err(|cause| not_read(name, cause))?;
-        let owner: WireOwner = owner.parse()?;
-        let expires = Instant::from_nanos(expires.cast_unsigned());
-        parts.push(PartRow { part: Part { role, seq: seq.cast_unsigned(), owner, expires, detail }, peer: None });
+        parts.push(parse_part(name, role, seq, &owner, expires, &detail)?);
     }
     parts.sort_unstable_by_key(|row| row.part.key());
     Ok(parts)
+}
+
+/// Makes a part row of its columns.
+pub(crate) fn parse_part(name: &Name, role: u8, seq: i64, owner: &str, expires: i64, detail: &str) -> Result<PartRow<()>> {
+    let Some(role) = Role::ALL.into_iter().find(|known| known.number() == role) else {
+        let message = format!("a row of {name:?} has the unknown role {role}; a newer lockkeeper may have written it");
+        return Err(Error::new(ErrorKind::Protocol, message));
+    };
+    let detail: Detail = serde_json::from_str(detail).map_err(|cause| not_read(name, cause))?;
+    let owner: WireOwner = owner.parse()?;
+    let expires = Instant::from_nanos(expires.cast_unsigned());
+    Ok(PartRow { part: Part { role, seq: seq.cast_unsigned(), owner, expires, detail }, peer: None })
 }
 
 /// A point in time as a column keeps it.
@@ -55,7 +60,7 @@ pub(crate) fn nanos(at: Instant) -> i64 {
 
 /// What a notification says. The name is in hexadecimal: a database may not have UTF-8 as its encoding.
 pub(crate) fn payload(name: &Name, wake: Wake) -> String {
-    let hex: String = name.as_str().bytes().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(name.as_str().as_bytes());
     let head = wake.head.map(|head| head.to_string()).unwrap_or_default();
     format!("{} {head} {hex}", u8::from(wake.all))
 }
@@ -68,6 +73,34 @@ pub(crate) fn parse_payload(text: &str) -> Option<(Name, Wake)> {
     let name = Name::new(String::from_utf8(bytes?).ok()?).ok()?;
     let head = if head.is_empty() { None } else { Some(head.parse().ok()?) };
     Some((name, Wake { all: all == "1", head }))
+}
+
+/// Bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // A string takes whatever is written to it.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+/// A part of a URL, in which `%` and two digits stand for a byte.
+pub(crate) fn decoded(text: &str) -> Result<String> {
+    let refused = || Error::new(ErrorKind::Config, "a part of the URL is not well encoded; write % and two hexadecimal digits");
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(if byte == b'%' {
+            let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or_else(refused);
+            let (high, low) = (digit()?, digit()?);
+            u8::try_from(high * 16 + low).map_err(|_| refused())?
+        } else {
+            byte
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| refused()).and_then(|text| if text.contains('\0') { Err(refused()) } else { Ok(text) })
 }
 
 fn not_read(name: &Name, cause: serde_json::Error) -> Error {

@@ -1,0 +1,77 @@
+//! MySQL and MariaDB: locks in the database that a team already runs. The model itself runs on its rows, as `store/sql` says.
+//!
+//! Tables: `lockkeeper_head` (one row per name), `lockkeeper_part` (one row per waiter, reader, permit or remembered request),
+//! `lockkeeper_fence` (the last token of each name, written by grants only), `lockkeeper_client` (who a client is) and
+//! `lockkeeper_store` (one row: layout, id, last token of removed rows).
+
+mod config;
+mod conn;
+mod error;
+mod fence;
+mod link;
+mod rows;
+mod schema;
+mod setup;
+mod statements;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Finding;
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::{self, Runtime};
+use crate::store::kit::worker::Worker;
+use crate::store::sql::poll::Poll;
+use crate::store::sql::store::{SqlStore, backend_over_sql};
+use crate::store::sql::{Link, Steps};
+pub use config::Config;
+use link::Dialer;
+use schema::Texts;
+
+/// How long looking at the tables, or creating them, may take.
+const PREPARING: Duration = Duration::from_secs(10);
+
+/// A MySQL or MariaDB database.
+#[derive(Debug)]
+pub struct MysqlStore(Arc<SqlStore<Dialer>>);
+
+backend_over_sql!(MysqlStore, "mysql");
+
+impl MysqlStore {
+    /// Connects to the database, and creates the tables where there are none.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if it cannot be reached, or only reads; [`ErrorKind::Denied`] if it refuses the user, or the user may not
+    /// create the tables; [`ErrorKind::Config`] if there is no such database, its tables are of a newer lockkeeper, or the server is too old.
+    pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
+        let (worker, texts) = (Worker::start(runtime, "mysql", std::future::ready(()))?, Arc::new(Texts::new(&config)));
+        let link = Link::new(Arc::new(Dialer { config, runtime: runtime.clone(), worker, texts }));
+        let live = link.live().await?;
+        let dialer = Arc::clone(link.dial());
+        let prepared = link.dial().worker.run(async move {
+            let prepared = runtime::within(PREPARING, Box::pin(setup::prepare(&live, &dialer.config))).await;
+            prepared.unwrap_or_else(|| {
+                let message = format!("{} did not tell or create its tables within {PREPARING:?}", dialer.config);
+                Err(Error::new(ErrorKind::Unavailable, message))
+            })
+        });
+        let id: Arc<str> = prepared.await??.into();
+        let wakeups = Poll::new(link.clone());
+        Ok(Arc::new(Self(Arc::new(SqlStore { steps: Steps::new(link, runtime.clone()), wakeups, id }))))
+    }
+
+    /// The SQL that creates what the store needs, for somebody who may run it.
+    #[must_use]
+    pub fn setup(config: &Config) -> String {
+        setup::setup(config)
+    }
+
+    /// All that [`connect`](Self::connect) looks at, and what may surprise.
+    pub async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
+        match Self::connect(config, runtime).await {
+            Ok(store) => setup::findings(&store.0).await,
+            Err(error) => vec![Finding::unfit("server", &error)],
+        }
+    }
+}
