@@ -1,0 +1,250 @@
+//! Mutexes and read-write locks: one node per request in the folder of the name, as Curator makes them.
+//!
+//! An uncontended acquire is one round trip: the creation and the listing are sent together, and the server answers them in this order. What the listing
+//! shows is enough: every node with a smaller number was created before ours, and is there unless it was deleted.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zookeeper_client::{CreateMode, Error as Cause, Stat};
+
+use super::names::{self, Child};
+use super::nodes::{Key, Own};
+use super::session::Live;
+use super::watches::Target;
+use super::{Inner, error};
+use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Kind, Release, Released, Renew, Renewed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::queue::{Blocker, Queue, Standing, Want};
+
+/// So often a node is made again whose folder, or which itself, was removed meanwhile.
+const ATTEMPTS: usize = 8;
+
+impl Inner {
+    pub(super) async fn acquire(self: &Arc<Self>, request: Acquire) -> Result<Attempt> {
+        if request.claim.kind() == Kind::Semaphore {
+            return self.acquire_permits(request).await;
+        }
+        let live = self.link.live().await?;
+        let (key, folder) = (Key::of(&request), self.path(&request.name));
+        let mut known = self.nodes.get(&key, live.number);
+        let was_known = known.is_some();
+        for _ in 0..ATTEMPTS {
+            let sent = live.sends();
+            let (own, children) = match known.take() {
+                Some(own) => (own, self.children(&live, &folder).await?),
+                None => match self.create(&live, &request, &folder).await? {
+                    Some((own, children)) => {
+                        live.confirms(sent);
+                        (own, children)
+                    }
+                    None => continue,
+                },
+            };
+            let queue = Queue::new(children.iter().filter_map(|child| names::node(child)), 0);
+            if let Some(kind) = self.other_kind(&live, &request.name, request.claim.kind(), &children).await? {
+                self.withdraw(&live, &key, &own).await?;
+                return Err(kind.instead_of(request.claim.kind(), &request.name));
+            }
+            self.remove_surplus(&live, &queue, &request, &folder).await?;
+            match queue.standing(&Child::of(request.owner), Want::of(request.claim)) {
+                Standing::Holds(node) => {
+                    let path = format!("{folder}/{}", node.id.name);
+                    let own = if own.paths[0] == path { own } else { self.adopt(&live, &path).await? };
+                    return self.grant(&live, key, own).await;
+                }
+                Standing::Waits { blocker, ahead, node } => {
+                    let busy = Busy::new(None).with_ahead(ahead);
+                    if request.place.is_none() && !was_known {
+                        self.withdraw(&live, &key, &own).await?;
+                        return Ok(Attempt::Busy(busy));
+                    }
+                    let path = format!("{folder}/{}", node.id.name);
+                    self.nodes.insert(key, Own { paths: vec![path], ..own });
+                    let target = match blocker {
+                        Blocker::Node(node) => Target::Node(format!("{folder}/{}", node.id.name)),
+                        Blocker::Permits => Target::Name(folder),
+                    };
+                    self.watches.point(&request.name, request.owner, target);
+                    return Ok(Attempt::Busy(busy.with_placed(true)));
+                }
+                Standing::WrongKind(kind) => {
+                    self.withdraw(&live, &key, &own).await?;
+                    return Err(kind.instead_of(request.claim.kind(), &request.name));
+                }
+                // Somebody deleted it: stand at the end.
+                Standing::Absent => drop(self.nodes.remove(&key)),
+            }
+        }
+        let message = format!("the node of {:?} was removed {ATTEMPTS} times while it was created", request.name);
+        Err(Error::new(ErrorKind::Indeterminate, message))
+    }
+
+    /// Makes the node of a request, and lists the folder; `None` if the folder had to be made first.
+    async fn create(&self, live: &Arc<Live>, request: &Acquire, folder: &str) -> Result<Option<(Own, Vec<String>)>> {
+        let (key, data) = (Key::of(request), self.data(request));
+        if let Some(writer) = request.beside.filter(|_| request.claim == Claim::Read) {
+            let writer = self.nodes.get(&Key::new(&request.name, writer, Claim::Write), live.number);
+            if let Some(writer) = writer.filter(|writer| writer.granted.is_some()) {
+                return self.create_beside(live, request, folder, &writer).await.map(Some);
+            }
+        }
+        let prefix = format!("{folder}/{}", names::prefix(request.owner, request.claim));
+        let creating = live.client.create(&prefix, &data, &CreateMode::EphemeralSequential.with_acls(self.acls()));
+        let listing = live.client.list_children(folder);
+        let (stat, number) = match creating.await {
+            Ok(created) => created,
+            Err(Cause::NoNode) => {
+                self.make_folder(live, folder).await?;
+                return Ok(None);
+            }
+            Err(cause) => return Err(error::of_write(cause)),
+        };
+        let own = Own::waiting(live.number, format!("{prefix}{number}"), u64::try_from(stat.czxid).ok());
+        self.nodes.insert(key, own.clone());
+        match listing.await {
+            Ok(children) => Ok(Some((own, children))),
+            Err(cause) => Err(error::of_write(cause)),
+        }
+    }
+
+    /// A reader beside its own writer has the writer's number, so that it stays first when the writer goes.
+    async fn create_beside(&self, live: &Arc<Live>, request: &Acquire, folder: &str, writer: &Own) -> Result<(Own, Vec<String>)> {
+        let digits = writer.paths.first().and_then(|path| names::digits(path)).unwrap_or_default();
+        let path = format!("{folder}/{}{digits}", names::prefix(request.owner, Claim::Read));
+        let creating = live.client.create(&path, &self.data(request), &CreateMode::Ephemeral.with_acls(self.acls()));
+        let listing = live.client.list_children(folder);
+        match creating.await {
+            // The name is the owner's: it was made by an earlier copy of this request.
+            Ok(_) | Err(Cause::NodeExists) => {}
+            Err(cause) => return Err(error::of_write(cause)),
+        }
+        let own = Own::waiting(live.number, path, writer.token);
+        self.nodes.insert(Key::of(request), own.clone());
+        Ok((own, listing.await.map_err(error::of_write)?))
+    }
+
+    /// Takes over a node that an earlier copy of the request has made, whose answer was lost.
+    pub(super) async fn adopt(&self, live: &Arc<Live>, path: &str) -> Result<Own> {
+        let (_, stat) = live.client.get_data(path).await.map_err(error::of_write)?;
+        Ok(Own::waiting(live.number, path.to_owned(), u64::try_from(stat.czxid).ok()))
+    }
+
+    async fn grant(self: &Arc<Self>, live: &Arc<Live>, key: Key, own: Own) -> Result<Attempt> {
+        // Told by a follower: whether the leader still knows the session is seen by its own answers.
+        let mut sent = live.sends();
+        if live.good_for(sent) < live.lasts / 2 {
+            live.sync().await?;
+            sent = live.sends();
+        }
+        let (paths, token) = (own.paths.clone(), own.token);
+        self.watches.forget(key.name(), key.owner());
+        if own.granted.is_none() {
+            self.nodes.insert(key.clone(), own);
+        }
+        self.nodes.granted(&key, paths, &self.link);
+        Ok(Attempt::Granted(Grant::new(token, live.good_for(sent)).in_session(live.number)))
+    }
+
+    /// Deletes the node of a request that does not wait. `Ok` if it is gone.
+    pub(super) async fn withdraw(&self, live: &Live, key: &Key, own: &Own) -> Result<()> {
+        for path in &own.paths {
+            self.delete(live, path).await?;
+        }
+        self.nodes.remove(key);
+        Ok(())
+    }
+
+    /// Deletes the nodes that an earlier copy of the request has made beyond the first.
+    async fn remove_surplus(&self, live: &Live, queue: &Queue<Child>, request: &Acquire, folder: &str) -> Result<()> {
+        for node in queue.surplus(&Child::of(request.owner), Want::of(request.claim)) {
+            self.delete(live, &format!("{folder}/{}", node.id.name)).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn release(self: &Arc<Self>, request: Release) -> Result<Released> {
+        let live = self.link.live().await?;
+        let key = Key::of_release(&request);
+        // Taken out first: a deletion that this request causes is no loss.
+        let own = self.nodes.remove(&key).filter(|own| own.session == live.number);
+        self.watches.forget(&request.name, request.owner);
+        if let Some(own) = own.filter(|_| !request.settle) {
+            let sent = live.sends();
+            let deleting: Vec<_> = own.paths.iter().map(|path| live.client.delete(path, None)).collect();
+            let mut held = own.granted.is_some();
+            for deleted in deleting {
+                match deleted.await {
+                    Ok(()) => {}
+                    Err(Cause::NoNode) => held = false,
+                    Err(cause) => return Err(error::of_write(cause)),
+                }
+            }
+            live.confirms(sent);
+            return Ok(Released::new(held));
+        }
+        // A request of this owner may still be under way: the driver sends in order, and what the leader has done is seen after this.
+        live.sync().await?;
+        if request.claim.kind() == Kind::Semaphore {
+            return self.release_permits(&live, &request).await;
+        }
+        let folder = self.path(&request.name);
+        let children = self.children(&live, &folder).await?;
+        let queue = Queue::new(children.iter().filter_map(|child| names::node(child)), 0);
+        let (id, want) = (Child::of(request.owner), Want::of(request.claim));
+        let mut held = matches!(queue.standing(&id, want), Standing::Holds(_));
+        for node in children.iter().filter_map(|child| names::node(child)).filter(|node| node.id == id && node.want == want) {
+            held &= self.delete(&live, &format!("{folder}/{}", node.id.name)).await?;
+        }
+        Ok(Released::new(held))
+    }
+
+    pub(super) async fn renew(self: &Arc<Self>, requests: Vec<Renew>) -> Result<Vec<Result<Renewed>>> {
+        let live = self.link.live().await?;
+        let sent = live.sends();
+        let syncing = live.client.sync("/");
+        // Sent when they are made, so all of them are under way together.
+        let looking: Vec<_> = requests
+            .iter()
+            .map(|request| {
+                let own = self.nodes.get(&Key::of_renew(request), live.number).filter(|own| own.granted.is_some());
+                own.map(|own| own.paths.iter().map(|path| live.client.check_stat(path)).collect::<Vec<_>>())
+            })
+            .collect();
+        syncing.await.map_err(error::of_read)?;
+        live.confirms(sent);
+        let mut answers = Vec::with_capacity(requests.len());
+        for (request, looking) in requests.iter().zip(looking) {
+            let held = match looking {
+                Some(looking) => all_there(looking).await,
+                None => self.is_held(&live, request).await,
+            };
+            answers.push(held.map(|held| match held {
+                true => Renewed::Kept { good_for: request.lease.map_or(Duration::ZERO, |_| live.lasts) },
+                false => Renewed::Gone,
+            }));
+        }
+        Ok(answers)
+    }
+
+    /// Whether a hold is there that was not acquired in this session.
+    async fn is_held(&self, live: &Live, request: &Renew) -> Result<bool> {
+        let (folder, id) = (self.path(&request.name), Child::of(request.owner));
+        if request.claim.kind() == Kind::Semaphore {
+            let leases = self.children(live, &format!("{folder}/{}", names::LEASES)).await?;
+            return Ok(leases.iter().filter_map(|child| names::node(child)).any(|node| node.id == id));
+        }
+        let children = self.children(live, &folder).await?;
+        let queue = Queue::new(children.iter().filter_map(|child| names::node(child)), 0);
+        Ok(matches!(queue.standing(&id, Want::of(request.claim)), Standing::Holds(_)))
+    }
+}
+
+async fn all_there(looking: Vec<impl Future<Output = std::result::Result<Option<Stat>, Cause>>>) -> Result<bool> {
+    let mut there = true;
+    for looked in looking {
+        there &= looked.await.map_err(error::of_read)?.is_some();
+    }
+    Ok(there)
+}

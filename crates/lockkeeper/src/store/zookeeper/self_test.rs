@@ -1,0 +1,140 @@
+//! What is wrong with an ensemble is told when connecting, in words, not when a lock is lost.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use zookeeper_client::{CreateMode, Error as Cause};
+
+use super::config::Config;
+use super::error;
+use super::names::OWN;
+use super::session::{Link, Live};
+use crate::backend::Finding;
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::{self, Runtime};
+
+/// How long a server may take to tell its state.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// A clock that differs by more than this is told: only what people are shown depends on it.
+const CLOCK: Duration = Duration::from_secs(5);
+
+/// The folder of the URL is not there.
+pub(super) fn no_folder(config: &Config) -> Error {
+    let chroot = &config.chroot;
+    let message =
+        format!("there is no node {chroot} in {config}; create it (zkCli.sh: create {chroot}), or correct the path of the URL");
+    Error::new(ErrorKind::Config, message)
+}
+
+/// Checks that the folder is there and can be written to.
+pub(super) async fn check_folder(live: &Live, config: &Config) -> Result<()> {
+    let found = live.client.check_stat("/").await.map_err(|cause| match cause {
+        Cause::NoNode => no_folder(config),
+        cause => error::of_read(cause),
+    })?;
+    if found.is_none() {
+        return Err(no_folder(config));
+    }
+    let path = format!("/{OWN}");
+    match live.client.create(&path, &[], &CreateMode::Persistent.with_acls(config.acls())).await {
+        Ok(_) | Err(Cause::NodeExists) => Ok(()),
+        Err(Cause::NoNode) => Err(no_folder(config)),
+        Err(cause) => {
+            let error = error::of_write(cause);
+            Err(Error::new(error.kind(), format!("cannot create nodes in {config}: {error}")).with_source(error))
+        }
+    }
+}
+
+pub(super) async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
+    let mut findings = vec![ensemble(&config).await];
+    let opened = async {
+        let link = Link::new(config, runtime)?;
+        let live = link.live().await?;
+        Ok::<_, Error>((link, live))
+    };
+    let (link, live) = match opened.await {
+        Ok(opened) => opened,
+        Err(error) => {
+            findings.push(Finding::unfit("server", &error));
+            return findings;
+        }
+    };
+    let config = &link.config;
+    findings.push(session(&live, config));
+    match check_folder(&live, config).await {
+        Ok(()) => findings.push(Finding::fine("folder", format!("{config} is there and can be written to"))),
+        Err(error) => findings.push(Finding::unfit("folder", &error)),
+    }
+    findings.push(clock(&live, runtime, config).await);
+    findings
+}
+
+fn session(live: &Live, config: &Config) -> Finding {
+    let (asked, given) = (config.session, live.client.session_timeout());
+    let says =
+        format!("the server keeps a session for {given:?}; holds count as valid for {:?} after the last answer", live.lasts);
+    if asked == given {
+        return Finding::fine("session", says);
+    }
+    let limits = "the server's limits are 2 and 20 ticks unless minSessionTimeout and maxSessionTimeout are set";
+    Finding::doubtful("session", format!("{says}; {asked:?} were asked for; {limits}"))
+}
+
+/// The state of each server, as far as it tells.
+async fn ensemble(config: &Config) -> Finding {
+    let (mut said, mut silent) = (Vec::new(), 0);
+    for host in &config.hosts {
+        let asking = Box::pin(mode(host));
+        match runtime::within(ANSWER, asking).await.flatten() {
+            Some(mode) => said.push(format!("{host} is {mode}")),
+            None => {
+                silent += 1;
+                said.push(format!("{host} does not tell"));
+            }
+        }
+    }
+    let reads = said.iter().any(|said| said.ends_with("read-only"));
+    let says = said.join(", ");
+    match silent {
+        0 if !reads => Finding::fine("ensemble", says),
+        0 => Finding::doubtful("ensemble", format!("{says}; a server that only reads has lost its ensemble")),
+        _ => {
+            let hint = "is it down, is srvr missing in 4lw.commands.whitelist, or is it a server of another kind?";
+            Finding::doubtful("ensemble", format!("{says}; {hint}"))
+        }
+    }
+}
+
+/// What a server says it is: `standalone`, `leader`, `follower`, …
+async fn mode(host: &str) -> Option<String> {
+    let mut stream = tokio::net::TcpStream::connect(host).await.ok()?;
+    stream.write_all(b"srvr").await.ok()?;
+    let mut answer = Vec::new();
+    stream.take(64 * 1024).read_to_end(&mut answer).await.ok()?;
+    let text = String::from_utf8_lossy(&answer);
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned());
+    let version = value("Zookeeper version:").and_then(|version| version.split(['-', ',']).next().map(str::to_owned));
+    Some(format!("{} {}", version.unwrap_or_default(), value("Mode:")?).trim().to_owned())
+}
+
+/// How far the server's clock is from ours.
+async fn clock(live: &Live, runtime: &Runtime, config: &Config) -> Finding {
+    let path = format!("/{OWN}/probe-");
+    let options = CreateMode::EphemeralSequential.with_acls(config.acls());
+    let (stat, number) = match live.client.create(&path, &[], &options).await {
+        Ok(created) => created,
+        Err(cause) => return Finding::unfit("rights", &error::of_write(cause)),
+    };
+    if let Err(cause) = live.client.delete(&format!("{path}{number}"), None).await {
+        return Finding::unfit("rights", &error::of_write(cause));
+    }
+    let server = u64::try_from(stat.ctime).unwrap_or_default();
+    let difference = Duration::from_millis(server.abs_diff(runtime.wall_micros() / 1_000));
+    let says = format!("the server's clock differs by {difference:?}");
+    if difference > CLOCK {
+        return Finding::doubtful("clock", format!("{says}; locks do not depend on it, how long requests are remembered does"));
+    }
+    Finding::fine("clock", says)
+}

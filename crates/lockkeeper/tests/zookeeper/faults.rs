@@ -1,0 +1,217 @@
+//! What happens to holds and waiters when connections break, sessions end, servers restart and processes stop.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::site::until;
+use lockkeeper::LossReason;
+use lockkeeper_testkit::proxy::{Fault, Proxy};
+use lockkeeper_testkit::zookeeper::ZooKeeper;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::site;
+
+const SOON: Duration = Duration::from_secs(20);
+
+async fn owner_of(raw: &zookeeper_client::Client, path: &str) -> i64 {
+    raw.check_stat(path).await.unwrap().expect("there").ephemeral_owner
+}
+
+#[tokio::test]
+async fn a_session_that_is_closed_from_outside_is_told_to_every_hold() {
+    let Some(server) = site::server("sessions") else { return };
+    let folder = site::fresh_folder(&server).await;
+    let (raw, url) = (site::raw(&server).await, format!("zookeeper://{}/{folder}?session=20s", server.hosts()));
+    let (ours, rival) = (site::client(&url).await, site::client(&url).await);
+    let mut guards = Vec::new();
+    for name in ["a", "b", "c"] {
+        guards.push(ours.mutex(name).lock().await.unwrap());
+    }
+    let node = site::nodes(&raw, &format!("/{folder}/a")).await.pop().expect("a node");
+    let session = owner_of(&raw, &format!("/{folder}/a/{node}")).await;
+    let began = Instant::now();
+    let port = server.ports()[0];
+    tokio::task::spawn_blocking(move || site::close_session(port, session)).await.unwrap();
+    for guard in &guards {
+        assert_eq!(timeout(SOON, guard.lost()).await.expect("told"), LossReason::Gone);
+    }
+    // Long before the deadline of 15 s: the server said so.
+    println!("told after {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(5), "told after {:?}", began.elapsed());
+    let next = timeout(SOON, rival.mutex("a").lock()).await.expect("free").unwrap();
+    next.release().await.unwrap();
+    let again = timeout(SOON, ours.mutex("a").lock()).await.expect("a new session").unwrap();
+    again.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_broken_connection_keeps_holds_and_waiters_of_the_session() {
+    let Some(server) = site::server("connections") else { return };
+    let (proxy, folder) = (Proxy::start(server.ports()[0]).await, site::fresh_folder(&server).await);
+    let ours = site::client(&format!("zookeeper://127.0.0.1:{}/{folder}?session=10s", proxy.port)).await;
+    let rival = site::client(&format!("zookeeper://{}/{folder}?session=10s", server.hosts())).await;
+    let guard = ours.mutex("m").lock().await.unwrap();
+    let held = rival.mutex("other").lock().await.unwrap();
+    let waiter = tokio::spawn({
+        let ours = ours.clone();
+        async move { ours.mutex("other").lock().await }
+    });
+    until("the waiter stands in the queue", async || {
+        ours.inspect("other").await.is_ok_and(|seen| seen.is_some_and(|seen| seen.queue.len() == 1))
+    })
+    .await;
+    for _ in 0..3 {
+        proxy.reset_present_connections();
+        sleep(Duration::from_millis(300)).await;
+        assert!(guard.is_valid());
+        assert!(rival.mutex("m").try_lock().await.unwrap().is_none());
+    }
+    held.release().await.unwrap();
+    timeout(SOON, waiter).await.expect("woken").unwrap().unwrap().release().await.unwrap();
+    timeout(SOON, guard.release()).await.expect("released").unwrap();
+    rival.mutex("m").try_lock().await.unwrap().expect("free").release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_acquire_whose_answer_is_lost_is_one_hold_and_leaves_nothing() {
+    let Some(server) = site::server("answers") else { return };
+    let (proxy, folder) = (Proxy::start(server.ports()[0]).await, site::fresh_folder(&server).await);
+    let raw = site::raw(&server).await;
+    let ours = site::client(&format!("zookeeper://127.0.0.1:{}/{folder}?session=4s", proxy.port)).await;
+    for (round, fault) in [Fault::LoseReply, Fault::CutReply(10), Fault::CutRequest(30), Fault::LoseReply].into_iter().enumerate()
+    {
+        let name = format!("m{round}");
+        // Makes the folder, so that the next request is the creation of the node.
+        ours.mutex(&name).lock().await.unwrap().release().await.unwrap();
+        proxy.next("-lock-", fault);
+        let guard = timeout(SOON, ours.mutex(&name).lock()).await.expect("locked").unwrap();
+        assert!(proxy.met());
+        until("one node is left", async || site::nodes(&raw, &format!("/{folder}/{name}")).await.len() == 1).await;
+        assert!(guard.is_valid());
+        guard.release().await.unwrap();
+        until("nothing is left", async || site::nodes(&raw, &format!("/{folder}/{name}")).await.is_empty()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_restarted_server_keeps_holds_of_living_sessions() {
+    if ZooKeeper::missing().is_some() {
+        let _ = site::server("restart");
+        return;
+    }
+    let mut server = ZooKeeper::start();
+    let url = site::fresh_url(&server, "20s").await;
+    let (ours, rival) = (site::client(&url).await, site::client(&url).await);
+    let guard = ours.mutex("m").lock().await.unwrap();
+    let waiter = tokio::spawn(async move { rival.mutex("m").lock().await });
+    until("the rival waits", async || ours.inspect("m").await.is_ok_and(|seen| seen.is_some_and(|seen| seen.queue.len() == 1)))
+        .await;
+    let mut server = tokio::task::spawn_blocking(move || {
+        server.kill(0);
+        server.start_again(0);
+        server
+    })
+    .await
+    .unwrap();
+    until("the server answers our client", async || ours.inspect("m").await.is_ok()).await;
+    assert!(guard.is_valid() && !waiter.is_finished());
+    timeout(SOON, guard.release()).await.expect("released").unwrap();
+    timeout(SOON, waiter).await.expect("granted").unwrap().unwrap().release().await.unwrap();
+    server.kill(0);
+}
+
+#[tokio::test]
+async fn five_hundred_waiters_are_all_served_and_cancelled_ones_leave_no_node() {
+    let Some(server) = site::server("waiters") else { return };
+    let folder = site::fresh_folder(&server).await;
+    let (raw, url) = (site::raw(&server).await, format!("zookeeper://{}/{folder}?session=20s", server.hosts()));
+    let clients = [site::client(&url).await, site::client(&url).await];
+    let guard = clients[0].mutex("m").lock().await.unwrap();
+    let waiters: Vec<_> = (0..500)
+        .map(|number| {
+            let client = clients[number % 2].clone();
+            tokio::spawn(async move { client.mutex("m").lock().await.unwrap().release().await.unwrap() })
+        })
+        .collect();
+    let path = format!("/{folder}/m");
+    // A process waits in the store with few nodes; its other waiters stand in its own queue.
+    until("both processes wait", async || site::nodes(&raw, &path).await.len() >= 3).await;
+    let mut served = 0;
+    for waiter in waiters.iter().step_by(5) {
+        waiter.abort();
+    }
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        served += usize::from(timeout(Duration::from_secs(120), waiter).await.expect("served or cancelled").is_ok());
+    }
+    assert!(served >= 400, "{served}");
+    until("no node is left", async || site::nodes(&raw, &path).await.is_empty()).await;
+}
+
+/// Held by a process of its own, which is stopped for longer than its session.
+#[tokio::test]
+async fn a_process_that_was_stopped_past_its_session_knows_that_it_lost() {
+    let Some(server) = site::server("stopped") else { return };
+    let url = site::fresh_url(&server, "1s").await;
+    let rival = site::client(&url).await;
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "faults::child_that_holds", "--ignored", "--nocapture"])
+        .env("LOCKKEEPER_TEST_URL", &url)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut said = move || loop {
+        let line = lines.next().expect("the child goes on").unwrap();
+        if let Some(said) = line.strip_prefix("child: ") {
+            return said.to_owned();
+        }
+    };
+    assert_eq!(said(), "holds");
+    let signal = |name: &str| assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+    signal("-STOP");
+    let guard = timeout(SOON, rival.mutex("m").lock()).await.expect("the session ends").unwrap();
+    signal("-CONT");
+    assert_eq!(said(), "lost, valid: false");
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[tokio::test]
+#[ignore = "a part of a_process_that_was_stopped_past_its_session_knows_that_it_lost"]
+async fn child_that_holds() {
+    let client = site::client(&std::env::var("LOCKKEEPER_TEST_URL").unwrap()).await;
+    let guard = client.mutex("m").lock().await.unwrap();
+    println!("child: holds");
+    guard.lost().await;
+    println!("child: lost, valid: {}", guard.is_valid());
+}
+
+/// One creation and one listing, sent together, and one deletion.
+#[tokio::test]
+async fn an_uncontended_lock_is_two_requests_and_its_release_one() {
+    if ZooKeeper::missing().is_some() {
+        let _ = site::server("cost");
+        return;
+    }
+    let server = ZooKeeper::start();
+    let client = site::client(&site::fresh_url(&server, "20s").await).await;
+    client.mutex("m").lock().await.unwrap().release().await.unwrap();
+    let received = || {
+        use std::io::{Read as _, Write as _};
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", server.ports()[0])).unwrap();
+        stream.write_all(b"srvr").unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).unwrap();
+        said.lines().find_map(|line| line.strip_prefix("Received: ")).unwrap().parse::<u64>().unwrap()
+    };
+    let before = received();
+    for _ in 0..200 {
+        client.mutex("m").lock().await.unwrap().release().await.unwrap();
+    }
+    let requests = received() - before;
+    // Pings, keep-alives and watches on holds that took longer are among them.
+    assert!((600..=720).contains(&requests), "{requests} requests for 200 locks");
+}

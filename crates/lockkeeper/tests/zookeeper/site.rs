@@ -1,0 +1,85 @@
+//! What the tests share: folders of their own, and a driver to look and to interfere with.
+
+use lockkeeper_testkit::zookeeper::ZooKeeper;
+use zookeeper_client::{Acls, Client, CreateMode};
+
+/// A client of the driver, which sees the whole tree.
+pub(crate) async fn raw(server: &ZooKeeper) -> Client {
+    Client::connect(&server.hosts()).await.expect("a running server")
+}
+
+/// A folder that no other test uses, made.
+pub(crate) async fn fresh_folder(server: &ZooKeeper) -> String {
+    let folder = server.fresh_folder();
+    let raw = raw(server).await;
+    raw.create(&format!("/{folder}"), &[], &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.expect("created");
+    folder
+}
+
+/// The URL of a folder that no other test uses.
+pub(crate) async fn fresh_url(server: &ZooKeeper, session: &str) -> String {
+    format!("zookeeper://{}/{}?session={session}", server.hosts(), fresh_folder(server).await)
+}
+
+/// A client of ours on a folder, with its URL.
+pub(crate) async fn client(url: &str) -> lockkeeper::Client {
+    lockkeeper::Client::connect(url).await.expect("a running server")
+}
+
+/// The server that the tests share, unless there is none.
+pub(crate) fn server(test: &str) -> Option<std::sync::Arc<ZooKeeper>> {
+    if let Some(why) = ZooKeeper::missing() {
+        lockkeeper::conformance::skip(test, &why);
+        return None;
+    }
+    Some(ZooKeeper::shared())
+}
+
+/// The nodes in the folder of a lock.
+pub(crate) async fn nodes(raw: &Client, path: &str) -> Vec<String> {
+    raw.list_children(path).await.unwrap_or_default()
+}
+
+/// Closes a session from outside, as an operator's tool does: by a second connection with its id and password.
+pub(crate) fn close_session(port: u16, session: i64) {
+    use std::io::{Read as _, Write as _};
+    let password = password(session);
+    let mut message = Vec::new();
+    message.extend(0_i32.to_be_bytes());
+    message.extend(0_i64.to_be_bytes());
+    message.extend(10_000_i32.to_be_bytes());
+    message.extend(session.to_be_bytes());
+    message.extend(16_i32.to_be_bytes());
+    message.extend(password);
+    message.push(0);
+    let mut server = std::net::TcpStream::connect(("127.0.0.1", port)).expect("a running server");
+    server.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a time limit");
+    let framed = |message: &[u8]| [&u32::try_from(message.len()).expect("short").to_be_bytes()[..], message].concat();
+    // Both at once: the owner of the session connects again as soon as the server drops its connection.
+    let close = [1_i32.to_be_bytes(), (-11_i32).to_be_bytes()].concat();
+    server.write_all(&[framed(&message), framed(&close)].concat()).expect("sent");
+    let mut answer = Vec::new();
+    // The owner of the session may connect again before the answers are read: the caller sees what became of it.
+    let _ = server.read_to_end(&mut answer);
+}
+
+/// The password that a server gives a session: bytes of Java's `Random`, seeded with the session's id.
+fn password(session: i64) -> [u8; 16] {
+    let mask = (1_u64 << 48) - 1;
+    let mut seed = ((session ^ 0xB341_5C00).cast_unsigned() ^ 0x5_DEEC_E66D) & mask;
+    let mut bytes = [0; 16];
+    for word in bytes.chunks_mut(4) {
+        seed = seed.wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & mask;
+        word.copy_from_slice(&u32::try_from(seed >> 16).expect("32 bits").to_le_bytes());
+    }
+    bytes
+}
+
+/// Polls until it is so.
+pub(crate) async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !condition().await {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "not within a minute: {what}");
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}
