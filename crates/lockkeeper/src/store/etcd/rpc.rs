@@ -1,0 +1,300 @@
+//! Requests to etcd: one connection to one member at a time, another member after trouble. Connections live on the store's thread, so that they
+//! outlive the executors of callers.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::Stream;
+use http::uri::PathAndQuery;
+use prost::Message;
+use tonic::client::Grpc;
+use tonic::metadata::MetadataValue;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::Config;
+use super::error::{Failed, of_connecting, of_request};
+use super::proto::{AuthenticateRequest, AuthenticateResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::{Instant, Runtime, within};
+use crate::store::kit::worker::Worker;
+
+/// What a request answers.
+pub(super) type Answer<T> = std::result::Result<T, Failed>;
+
+/// How long connecting to one member may take.
+const CONNECTING: Duration = Duration::from_secs(2);
+
+/// A connection on which nothing came for so long is asked whether it lives, and ends if there is no answer in time. Servers refuse to be asked
+/// more often than every 5 s.
+const PINGS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
+
+/// A request that was given up after this long without an answer: the member is doubted, and the next request goes to another one.
+const DOUBTFUL: Duration = Duration::from_millis(400);
+
+/// The same where there is no other member: a new connection costs more than patience.
+const DOUBTFUL_ALONE: Duration = Duration::from_millis(1500);
+
+/// No answer that we ask for is larger.
+const LARGEST: usize = 256 << 20;
+
+const TXN: &str = "/etcdserverpb.KV/Txn";
+const RANGE: &str = "/etcdserverpb.KV/Range";
+pub(super) const WATCH: &str = "/etcdserverpb.Watch/Watch";
+pub(super) const LEASE_GRANT: &str = "/etcdserverpb.Lease/LeaseGrant";
+pub(super) const LEASE_REVOKE: &str = "/etcdserverpb.Lease/LeaseRevoke";
+pub(super) const LEASE_KEEP_ALIVE: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+pub(super) const LEASE_TIME_TO_LIVE: &str = "/etcdserverpb.Lease/LeaseTimeToLive";
+pub(super) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
+pub(super) const ALARM: &str = "/etcdserverpb.Maintenance/Alarm";
+const AUTHENTICATE: &str = "/etcdserverpb.Auth/Authenticate";
+
+/// A way to the members that shares no connection with another one.
+pub(super) struct Transport {
+    pub(super) config: Arc<Config>,
+    pub(super) worker: Worker,
+    pub(super) runtime: Runtime,
+    link: Mutex<Link>,
+    /// Held while a connection is made.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Link {
+    channel: Option<Channel>,
+    /// Which member it leads to, or is tried next.
+    member: usize,
+    /// Counts connections, so that trouble with an old one does not end a new one.
+    number: u64,
+    token: Option<String>,
+}
+
+/// Doubts the member of a request that was given up.
+struct Outstanding<'a> {
+    transport: &'a Transport,
+    number: u64,
+    sent: Instant,
+    answered: bool,
+}
+
+impl Drop for Outstanding<'_> {
+    fn drop(&mut self) {
+        let limit = if self.transport.config.members.len() > 1 { DOUBTFUL } else { DOUBTFUL_ALONE };
+        if !self.answered && self.transport.runtime.now().since(self.sent) >= limit {
+            self.transport.leave(self.number);
+        }
+    }
+}
+
+impl Transport {
+    pub(super) fn new(config: Arc<Config>, worker: Worker, runtime: Runtime) -> Self {
+        Self { config, worker, runtime, link: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+    }
+
+    /// Another way to the same members.
+    pub(super) fn another(&self) -> Self {
+        Self::new(Arc::clone(&self.config), self.worker.clone(), self.runtime.clone())
+    }
+
+    fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends this connection; the next request goes to the next member.
+    pub(super) fn leave(&self, number: u64) {
+        let mut link = self.link();
+        if link.number == number && link.channel.take().is_some() {
+            link.member = (link.member + 1) % self.config.members.len();
+        }
+    }
+
+    fn open(&self) -> Option<(Channel, u64, Option<String>)> {
+        let link = self.link();
+        link.channel.clone().map(|channel| (channel, link.number, link.token.clone()))
+    }
+
+    /// The connection, made if there is none: to the member that is next, or to one of the others.
+    async fn channel(&self) -> Answer<(Channel, u64, Option<String>)> {
+        if let Some(open) = self.open() {
+            return Ok(open);
+        }
+        let _alone = self.connecting.lock().await;
+        if let Some(open) = self.open() {
+            return Ok(open);
+        }
+        let mut last = None;
+        for _ in 0..self.config.members.len() {
+            let member = self.link().member;
+            match self.connect(member).await {
+                Ok((channel, token)) => {
+                    let mut link = self.link();
+                    link.number += 1;
+                    (link.channel, link.token) = (Some(channel.clone()), token.clone());
+                    return Ok((channel, link.number, token));
+                }
+                Err(error) if error.kind() == ErrorKind::Unavailable => {
+                    self.link().member = (member + 1) % self.config.members.len();
+                    last = Some(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::new(ErrorKind::Config, "the URL names no member")).into())
+    }
+
+    /// Connects to one member, and authenticates where the URL has a user.
+    pub(super) async fn connect(&self, member: usize) -> Result<(Channel, Option<String>)> {
+        let (endpoint, config) = (endpoint(&self.config, member)?, Arc::clone(&self.config));
+        let made = async move {
+            let connected = within(CONNECTING, Box::pin(endpoint.connect())).await;
+            let late = || Error::new(ErrorKind::Unavailable, format!("{config} did not answer within {CONNECTING:?}"));
+            let channel = connected.ok_or_else(late)?.map_err(|error| of_connecting(&error, &config))?;
+            let token = match &config.user {
+                None => None,
+                Some((name, password)) => {
+                    let request = AuthenticateRequest { name: name.clone(), password: password.clone() };
+                    let asked = Box::pin(send::<_, AuthenticateResponse>(&channel, AUTHENTICATE, request, None));
+                    let answer = within(CONNECTING, asked).await.ok_or_else(late)?;
+                    Some(answer.map_err(|status| of_request(&status, &config).into_error())?.token)
+                }
+            };
+            Ok((channel, token))
+        };
+        self.worker.run(made).await?
+    }
+
+    /// Sends one request and gives its answer. Once more after a token that had ended: nothing was done then.
+    pub(super) async fn ask<Q, A>(&self, path: &'static str, request: Q) -> Answer<A>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let mut again = true;
+        loop {
+            let (channel, number, token) = self.channel().await?;
+            let sent = self.runtime.now();
+            let mut outstanding = Outstanding { transport: self, number, sent, answered: false };
+            let answer = send(&channel, path, request.clone(), token.as_deref()).await;
+            outstanding.answered = true;
+            match answer.map_err(|status| of_request(&status, &self.config)) {
+                Ok(answer) => return Ok(answer),
+                Err(Failed::Token) if std::mem::take(&mut again) => self.forget(number),
+                Err(failed) => {
+                    if let Failed::Error { member: true, .. } = &failed {
+                        self.leave(number);
+                    }
+                    return Err(failed);
+                }
+            }
+        }
+    }
+
+    /// The connection has to be made, and authenticated, again; to the same member.
+    fn forget(&self, number: u64) {
+        let mut link = self.link();
+        if link.number == number {
+            link.channel = None;
+        }
+    }
+
+    pub(super) async fn txn(&self, request: TxnRequest) -> Answer<TxnResponse> {
+        let namespace = &self.config.namespace;
+        self.ask(TXN, namespace.txn(request)).await.map(|answer| namespace.answered(answer))
+    }
+
+    pub(super) async fn range(&self, request: RangeRequest) -> Answer<RangeResponse> {
+        let namespace = &self.config.namespace;
+        let mut answer: RangeResponse = self.ask(RANGE, namespace.range(request)).await?;
+        namespace.found(&mut answer.kvs);
+        Ok(answer)
+    }
+
+    /// Opens a stream in both directions; gives its number for [`leave`](Self::leave) too. The first request must be in `requests` already: the
+    /// server answers nothing before.
+    pub(super) async fn stream<Q, A>(
+        &self,
+        path: &'static str,
+        requests: impl Stream<Item = Q> + Send + 'static,
+    ) -> Answer<(Streaming<A>, u64)>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let (channel, number, token) = self.channel().await?;
+        let failed = |status: Status| {
+            let failed = of_request(&status, &self.config);
+            match failed {
+                Failed::Token => self.forget(number),
+                _ => self.leave(number),
+            }
+            failed
+        };
+        let mut client = Grpc::new(channel).max_decoding_message_size(LARGEST);
+        client.ready().await.map_err(|error| failed(Status::from_error(error.into())))?;
+        let request = marked(Request::new(requests), token.as_deref());
+        let codec = ProstCodec::<Q, A>::default();
+        let answer = client.streaming(request, PathAndQuery::from_static(path), codec).await.map_err(failed)?;
+        Ok((answer.into_inner(), number))
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport").field("to", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Asks for a member that has a leader, and proves who we are.
+fn marked<T>(mut request: Request<T>, token: Option<&str>) -> Request<T> {
+    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    if let Some(token) = token.and_then(|token| MetadataValue::try_from(token).ok()) {
+        request.metadata_mut().insert("token", token);
+    }
+    request
+}
+
+/// Sends one request on this connection.
+pub(super) async fn send<Q, A>(
+    channel: &Channel,
+    path: &'static str,
+    request: Q,
+    token: Option<&str>,
+) -> std::result::Result<A, Status>
+where
+    Q: Message + 'static,
+    A: Message + Default + 'static,
+{
+    let mut client = Grpc::new(channel.clone()).max_decoding_message_size(LARGEST);
+    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    let (request, codec) = (marked(Request::new(request), token), ProstCodec::<Q, A>::default());
+    Ok(client.unary(request, PathAndQuery::from_static(path), codec).await?.into_inner())
+}
+
+fn endpoint(config: &Config, member: usize) -> Result<Endpoint> {
+    let refused = |error: tonic::transport::Error| {
+        Error::new(ErrorKind::Config, format!("{config} cannot be used: {error}")).with_source(error)
+    };
+    let endpoint = Endpoint::from_shared(config.endpoint(member))
+        .map_err(refused)?
+        .connect_timeout(CONNECTING)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(PINGS.0)
+        .keep_alive_timeout(PINGS.1)
+        .keep_alive_while_idle(true);
+    let Some(tls) = &config.tls else { return Ok(endpoint) };
+    let read = |file: &std::path::Path| {
+        std::fs::read(file)
+            .map_err(|error| Error::new(ErrorKind::Config, format!("cannot read {}: {error}", file.display())).with_source(error))
+    };
+    let mut with = ClientTlsConfig::new();
+    match &tls.ca {
+        Some(file) => with = with.ca_certificate(Certificate::from_pem(read(file)?)),
+        None => return Err(Error::new(ErrorKind::Config, "etcds:// needs the certificate of the authority: ?ca=FILE")),
+    }
+    if let Some((certificate, key)) = &tls.identity {
+        with = with.identity(Identity::from_pem(read(certificate)?, read(key)?));
+    }
+    endpoint.tls_config(with).map_err(refused)
+}

@@ -1,0 +1,115 @@
+//! What is wrong with a cluster is told when connecting, and by `doctor`, in words.
+
+use std::future::Future;
+use std::time::Duration;
+
+use super::error::of_request;
+use super::proto::{AlarmRequest, AlarmResponse, StatusRequest, StatusResponse};
+use super::rpc::{ALARM, STATUS, send};
+use super::{Config, Inner};
+use crate::backend::Finding;
+use crate::error::{Error, ErrorKind, Result};
+use crate::runtime::within;
+
+/// How long a cluster may take to answer when a client connects.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// An old server has no watchers that we can number.
+const OLDEST: (u32, u32) = (3, 4);
+
+const NO_SPACE: i32 = 1;
+
+/// The answer, if it comes in time.
+pub(super) async fn bounded<T>(config: &Config, answer: impl Future<Output = Result<T>> + Send) -> Result<T> {
+    let late = || {
+        let message = format!("{config} did not answer within {LIMIT:?}; does a majority of its members run?");
+        Err(Error::new(ErrorKind::Unavailable, message))
+    };
+    match within(LIMIT, Box::pin(answer)).await {
+        Some(Err(error)) if error.kind() == ErrorKind::Indeterminate => {
+            Err(Error::new(ErrorKind::Unavailable, error.to_string()).with_source(error))
+        }
+        Some(answer) => answer,
+        None => late(),
+    }
+}
+
+impl Inner {
+    /// Each member, the alarms, and what a session may be.
+    pub(super) async fn findings(&self) -> Vec<Finding> {
+        let config = &self.transport.config;
+        let mut found = Vec::new();
+        let (mut reached, mut leaders) = (0, Vec::new());
+        for (number, member) in config.members.iter().enumerate() {
+            match bounded(config, self.status(number)).await {
+                Ok(status) => {
+                    reached += 1;
+                    found.push(of_member(member, &status));
+                    leaders.push(status.leader);
+                }
+                Err(error) => found.push(Finding::doubtful("member", format!("{member}: {error}"))),
+            }
+        }
+        leaders.retain(|leader| *leader != 0);
+        leaders.dedup();
+        found.push(match leaders.as_slice() {
+            [_] => {
+                Finding::fine("quorum", format!("{reached} of {} members reached, and they have a leader", config.members.len()))
+            }
+            [] => Finding::unfit("quorum", &Error::new(ErrorKind::Unavailable, "no member knows a leader; a majority must run")),
+            _ => Finding::doubtful("quorum", "members name different leaders: an election, or two clusters in one URL"),
+        });
+        found.push(match bounded(config, self.alarms()).await {
+            Ok(alarms) if alarms.is_empty() => Finding::fine("alarms", "none"),
+            Ok(alarms) => Finding::unfit("alarms", &Error::new(ErrorKind::Unavailable, alarms)),
+            Err(error) => Finding::doubtful("alarms", format!("cannot be asked for: {error}")),
+        });
+        found.push(match &config.user {
+            Some((user, _)) => Finding::fine("user", format!("{user:?}, accepted")),
+            None => Finding::fine("user", "none: the cluster lets everybody in"),
+        });
+        found.push(match self.session.fresh(&self.transport).await {
+            Ok(lease) => Finding::fine("session", format!("granted, lasts {:?} without contact", lease.ttl)),
+            Err(failed) => Finding::unfit("session", &failed.into_error()),
+        });
+        found.push(Finding::fine("clock", "not used: sessions are counted on each side by its own clock"));
+        found
+    }
+
+    async fn status(&self, member: usize) -> Result<StatusResponse> {
+        let (channel, token) = self.transport.connect(member).await?;
+        let answer = send(&channel, STATUS, StatusRequest {}, token.as_deref()).await;
+        answer.map_err(|status| of_request(&status, &self.transport.config).into_error())
+    }
+
+    /// The alarms that are raised, in words; empty: none.
+    async fn alarms(&self) -> Result<String> {
+        let answer: AlarmResponse =
+            self.transport.ask(ALARM, AlarmRequest { action: 0 }).await.map_err(super::Failed::into_error)?;
+        let words = |alarm: i32| match alarm {
+            NO_SPACE => "NOSPACE: the database is full; compact and defragment it, then `etcdctl alarm disarm`",
+            _ => "CORRUPT: a member has other data than the rest; replace it",
+        };
+        Ok(answer
+            .alarms
+            .iter()
+            .map(|raised| format!("member {:x}: {}", raised.member_id, words(raised.alarm)))
+            .collect::<Vec<_>>()
+            .join("; "))
+    }
+}
+
+fn of_member(member: &str, status: &StatusResponse) -> Finding {
+    let says = format!("{member}: etcd {}, database {} MiB", status.version, status.db_size >> 20);
+    let mut numbers = status.version.split('.').map(|number| number.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    if version < OLDEST {
+        let message = format!("{says}; lockkeeper needs {}.{} or newer", OLDEST.0, OLDEST.1);
+        return Finding::unfit("member", &Error::new(ErrorKind::Config, message));
+    }
+    match status.errors.as_slice() {
+        [] if status.is_learner => Finding::doubtful("member", format!("{says}, a learner: it answers no requests of ours")),
+        [] => Finding::fine("member", says),
+        errors => Finding::doubtful("member", format!("{says}; it reports {}", errors.join(", "))),
+    }
+}
