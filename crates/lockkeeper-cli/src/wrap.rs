@@ -14,6 +14,22 @@ pub(crate) fn to_terminal(text: &str) -> String {
     room().map_or_else(|| text.to_owned(), |width| wrapped(text, width))
 }
 
+/// Lines for stdout whose last column begins at `column`: on a terminal, what does not fit goes on below that column.
+pub(crate) fn last_column(lines: Vec<String>, column: usize) -> Vec<String> {
+    let Some(width) = room() else { return lines };
+    lines.into_iter().map(|line| wrapped_below(&line, column, width)).collect()
+}
+
+fn wrapped_below(line: &str, column: usize, width: usize) -> String {
+    if of(line) <= width || width < column + NARROW {
+        return line.to_owned();
+    }
+    let (before, last) = line.split_at(line.char_indices().nth(column).map_or(line.len(), |(at, _)| at));
+    let mut all = before.to_owned();
+    wrap_words(last, (0, column), width, &mut all);
+    all
+}
+
 /// No line is wider than `width`, unless one word is.
 fn wrapped(text: &str, width: usize) -> String {
     let mut all = String::with_capacity(text.len());
@@ -91,6 +107,14 @@ mod tests {
         );
         assert_eq!(wrapped("          one two three four five", 24), "          one two three\n          four five");
         assert_eq!(wrapped("no change", 80), "no change");
+    }
+
+    #[test]
+    fn a_last_column_goes_on_below_itself() {
+        let line = "ok  source  default (no -S, no config file)";
+        assert_eq!(wrapped_below(line, 12, 36), "ok  source  default (no -S, no\n            config file)");
+        assert_eq!(wrapped_below(line, 12, 43), line);
+        assert_eq!(wrapped_below(line, 12, 30), line, "no room for a column");
     }
 
     #[test]

@@ -37,6 +37,8 @@
 //! | `memory:`, `memory:NAME` | one process | |
 //! | `sqlite:PATH` | one machine | `sqlite` |
 //! | `postgres://USER@HOST/DATABASE` | all machines | `postgres` |
+//! | `mysql://USER@HOST/DATABASE` | all machines | `mysql` |
+//! | `etcd://HOST,HOST,HOST`, `etcds://` with TLS | all machines | `etcd` |
 //! | `redis://HOST`, `redis+sentinel://`, `redis+cluster://`, `redis+unix://` | all machines | `redis` |
 //! | the same with `rediss` | all machines, with TLS | `redis-tls` |
 //! | `redlock:URL,URL,URL` | all machines, a majority of servers | that of its servers |
@@ -89,6 +91,11 @@
 //! println!("{} at {}: connected: {}", client.id(), client.url(), client.is_connected());
 //! # Ok(()) }
 //! ```
+//!
+//! # More
+//!
+//! `docs/guide` in the repository is a book: from `SETNX` to a lock you can trust, choosing a store and a synchronizer, fencing, testing,
+//! operating, shutdown, moving from Redisson, troubleshooting by error message. `docs/guarantees.md` has the promises, fault by fault.
 //!
 //! # Limits
 //!

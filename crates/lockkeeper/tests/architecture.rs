@@ -218,7 +218,7 @@ fn survey(sources: &[Source]) -> Tree {
         }
         if let [room, store, ..] = &module[..]
             && room == "store"
-            && !["kit", "sql"].contains(&store.as_str())
+            && !["kit", "queue", "sql"].contains(&store.as_str())
         {
             tree.stores.insert(store.clone());
         }

@@ -63,15 +63,18 @@ fn a_flash_sale_oversells_only_without_the_lock() {
     assert!(printed.contains("sold  20   oversold   0"), "{printed}");
 }
 
-/// Each file in the folder is run above, or has a test of its own.
+/// Each file in the folder is run above, or has a test of its own, says how to run it, and is short.
 #[test]
 fn every_example_is_run() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
     let tests = [include_str!("examples.rs"), include_str!("fencing.rs")].concat();
-    for entry in std::fs::read_dir(folder).expect("the examples") {
+    for entry in std::fs::read_dir(&folder).expect("the examples") {
         let name = entry.expect("an example").file_name().into_string().expect("plain names");
         let example = name.trim_end_matches(".rs");
         let run = tests.contains(&format!("\"{example}\"")) || tests.contains(&format!("examples/{example}.rs"));
         assert!(run, "{example} is not run by a test");
+        let text = std::fs::read_to_string(folder.join(&name)).expect("an example");
+        assert!(text.contains("//! Run with `cargo run -p lockkeeper "), "{example} does not say how to run it");
+        assert!(text.lines().count() <= 120, "{example} has more than 120 lines");
     }
 }

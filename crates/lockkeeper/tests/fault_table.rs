@@ -19,6 +19,7 @@ fn exists(test: &str) -> bool {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let path = match file.split_once("::") {
         Some(("conformance", group)) => root.join(format!("src/conformance/{group}.rs")),
+        Some(("session", file)) => root.join(format!("src/session/{}.rs", file.replace("::", "/"))),
         Some(("cli", group)) => root.join(format!("../lockkeeper-cli/tests/cli/{group}.rs")),
         _ => root.join(format!("tests/{}.rs", file.replace("::", "/"))),
     };

@@ -9,8 +9,12 @@
     reason = "read with its source at hand, by tests that use real clocks"
 )]
 
+pub mod etcd;
 pub mod examples;
+pub mod mariadb;
+pub mod pgbouncer;
 pub mod poll;
 pub mod postgres;
 pub mod proxy;
 pub mod server;
+pub mod zookeeper;

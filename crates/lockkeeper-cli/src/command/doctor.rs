@@ -10,6 +10,8 @@ use crate::exit::{Code, Failure};
 use crate::store::{StoreOption, is_private};
 use crate::table::aligned;
 use crate::view::{Output, OutputOption};
+use crate::width;
+use crate::wrap::last_column;
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -85,5 +87,7 @@ fn table(report: &Report<'_>) -> Vec<String> {
     let row = |mark: Mark, about: &str, says: &str| [mark.shown(), about, says].map(str::to_owned);
     let mut rows = vec![row(Mark::Ok, "store", report.store), row(Mark::Ok, "source", report.named_by)];
     rows.extend(report.findings.iter().map(|found| row(found.verdict, found.about, found.says)));
-    aligned(&rows)
+    let lines = aligned(&rows);
+    let column = lines.first().map_or(0, |line| width::of(line) - width::of(report.store));
+    last_column(lines, column)
 }

@@ -98,7 +98,9 @@ impl Asked {
 fn would_create(url: &str) -> bool {
     match lockkeeper::store::sqlite::Config::parse(url) {
         Ok(config) => !config.path().exists(),
-        Err(_) => url.starts_with("postgres:") || url.starts_with("postgresql:"),
+        Err(_) => {
+            ["postgres:", "postgresql:", "mysql:", "mariadb:", "etcd:", "etcds:"].iter().any(|scheme| url.starts_with(scheme))
+        }
     }
 }
 
@@ -158,7 +160,7 @@ mod tests {
 
     #[test]
     fn nothing_is_made_by_a_completion() {
-        assert!(would_create("sqlite:/nonexistent/locks.db") && would_create("postgres://h/d"));
+        assert!(would_create("sqlite:/nonexistent/locks.db") && would_create("postgres://h/d") && would_create("mysql://h/d"));
         assert!(!would_create("sqlite:/proc/self/stat") && !would_create("redis://h"));
     }
 

@@ -31,8 +31,9 @@ Run a command while holding a lock.
 Waits for the lock, runs the command, releases the lock and exits with the command's status.
 The command runs in its own process group. Signals sent to lockkeeper (INT, TERM, HUP, QUIT, USR1, USR2, TSTP, CONT) go to the whole group.
 The lock is released when the whole group has ended. If a signal ended the command, the rest of the group is ended first.
-When the lock is lost, or --max-hold is over, the group gets TERM, and KILL after the grace. If lockkeeper is killed, or is
-stopped for longer than the lease, the group is killed. Options go before NAME; everything after it belongs to the command.";
+When the lock is lost, or --max-hold is over, the group gets TERM, and KILL after the grace.
+If lockkeeper is killed, or is stopped for longer than the lease, the group is killed.
+Options go before NAME; everything after it belongs to the command.";
 
 pub(crate) const AFTER_HELP: &str = "\
 Examples:
@@ -46,7 +47,7 @@ Environment of the command:
   LOCKKEEPER_NAME    the name of the lock
   LOCKKEEPER_TOKEN   the fencing token: a number larger than that of every earlier holder (permits have none)
   LOCKKEEPER_OWNER   the owner id of this hold in the store
-  LOCKKEEPER_FENCE_SQL  with postgres:// only: the statement that fences a transaction of yours; run it first in it
+  LOCKKEEPER_FENCE_SQL  with postgres:// and mysql:// only: the statement that fences a transaction of yours; run it first in it
 
 See lockkeeper help exit-codes for the exit statuses.";
 

@@ -151,6 +151,7 @@ fn what_was_meant_is_suggested() {
         (&["list", "-S", "localhost:6379"], "did you mean redis://localhost:6379?"),
         (&["list", "-S", "/srv/jobs/locks.db"], "did you mean sqlite:/srv/jobs/locks.db?"),
         (&["list", "-S", "redis://:pa/ss@h"], "is written with %2F %3F %23 or %25"),
+        (&["list", "-S", "redis://:p@ss/word@h"], "is written with %2F %3F %23 or %25"),
     ] {
         assert_refused(&mut lockkeeper(words), 64, says);
     }

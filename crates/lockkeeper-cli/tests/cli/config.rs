@@ -51,8 +51,8 @@ fn configured(words: &[&str]) -> Command {
 #[test]
 fn the_config_file_names_the_store() {
     let directory = Directory::new("names");
-    let file = directory.file("mine.toml", "store = \"etcd://h\"\n", 0o644);
-    assert_refused(configured(&["job", "true"]).env("LOCKKEEPER_CONFIG", &file), 64, "etcd:");
+    let file = directory.file("mine.toml", "store = \"mongo://h\"\n", 0o644);
+    assert_refused(configured(&["job", "true"]).env("LOCKKEEPER_CONFIG", &file), 64, "mongo:");
     directory.file("lockkeeper/config.toml", "store = \"zeta://h\"\n", 0o644);
     let command = &mut configured(&["job", "true"]);
     assert_refused(command.env_remove("LOCKKEEPER_CONFIG").env("XDG_CONFIG_HOME", &directory.0), 64, "zeta:");

@@ -33,3 +33,26 @@ fn a_store_that_is_not_built_in_names_its_feature() {
     let refused = end(&mut lockkeeper(["list", "-S", "postgres://me@127.0.0.1/db"]));
     assert!(refused.code == Some(64) && refused.stderr.contains("feature `postgres`"), "{}", refused.stderr);
 }
+
+#[cfg(feature = "mysql")]
+#[test]
+fn the_sql_for_mysql_is_printed_without_a_connection_and_without_the_password() {
+    let url = "mysql://me:secret@127.0.0.1:1/db?table=locks&connect-timeout=1";
+    let printed = end(&mut lockkeeper(["init", "-S", url, "--print"]));
+    assert_eq!(printed.code, Some(0), "{}", printed.stderr);
+    for says in
+        ["CREATE TABLE IF NOT EXISTS `locks_head`", "GRANT SELECT, INSERT, UPDATE, DELETE ON `db`.`locks_fence` TO 'me'@'%';"]
+    {
+        assert!(printed.stdout.contains(says), "{says}: {}", printed.stdout);
+    }
+    assert!(!printed.stdout.contains("secret"));
+    let unreachable = end(&mut lockkeeper(["init", "-S", url]));
+    assert!(unreachable.code == Some(69) && !unreachable.stderr.contains("secret"), "{}", unreachable.stderr);
+}
+
+#[cfg(not(feature = "mysql"))]
+#[test]
+fn a_mysql_store_that_is_not_built_in_names_its_feature() {
+    let refused = end(&mut lockkeeper(["list", "-S", "mysql://me@127.0.0.1/db"]));
+    assert!(refused.code == Some(64) && refused.stderr.contains("feature `mysql`"), "{}", refused.stderr);
+}

@@ -96,7 +96,7 @@ fn a_wrong_command_line_is_64_and_one_line() {
         (&["-E", "256", "job", "true"], "256"),
         (&["--sideways", "job", "true"], "--sideways"),
         (&["job", "-v", "true"], "options go before"),
-        (&["-S", "etcd://h", "job", "true"], "no store has the scheme etcd:"),
+        (&["-S", "mongo://h", "job", "true"], "no store has the scheme mongo:"),
         (&["-S", "nowhere", "job", "true"], "is not a store URL"),
     ] {
         assert_refused(&mut run(words), 64, says);
@@ -132,8 +132,8 @@ fn the_command_learns_name_token_and_owner() {
 
 #[test]
 fn the_store_comes_from_the_option_then_from_the_environment() {
-    assert_refused(run(["job", "true"]).env("LOCKKEEPER_STORE", "etcd://h"), 64, "etcd:");
-    assert_eq!(end(run(["-S", &fresh(), "job", "true"]).env("LOCKKEEPER_STORE", "etcd://h")).code, Some(0));
+    assert_refused(run(["job", "true"]).env("LOCKKEEPER_STORE", "mongo://h"), 64, "mongo:");
+    assert_eq!(end(run(["-S", &fresh(), "job", "true"]).env("LOCKKEEPER_STORE", "mongo://h")).code, Some(0));
     assert_eq!(end(run(["-S", &fresh(), "job", "true"]).env("LOCKKEEPER_STORE", "")).code, Some(0));
 }
 

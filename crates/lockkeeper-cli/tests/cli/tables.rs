@@ -42,6 +42,18 @@ fn on_a_narrow_terminal_the_owner_is_shortened_and_in_a_pipe_nothing() {
 }
 
 #[test]
+fn on_a_narrow_terminal_the_words_of_doctor_go_on_below_each_other() {
+    let words = ["doctor"];
+    let piped = end(&mut lockkeeper(words)).stdout;
+    assert!(piped.lines().any(|line| line.len() > 40), "{piped}");
+    let lines = drawn(&words, 40);
+    // Only a path that is longer than the terminal is one word.
+    let wide: Vec<_> = lines.iter().filter(|line| line.chars().count() > 40 && !line.contains("sqlite:")).collect();
+    assert!(wide.is_empty(), "{lines:#?}");
+    assert!(lines.iter().any(|line| line.starts_with("          ")), "{lines:#?}");
+}
+
+#[test]
 fn a_semaphore_that_nobody_uses_is_listed_only_if_asked_for() {
     on_each_store("a_semaphore_that_nobody_uses_is_listed_only_if_asked_for", |url| {
         let list = |words: &[&str]| end(lockkeeper(["list", "-S", url]).args(words));

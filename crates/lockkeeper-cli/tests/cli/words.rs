@@ -46,10 +46,10 @@ fn the_store_may_stand_before_the_verb_and_the_nearer_one_wins() {
     assert_eq!(named(&["semaphore", "-S", &store, "set", "permits", "4"]).stdout, "4 of 4 free\n");
     assert!(named(&["semaphore", "show", "permits", "-S", &store]).stdout.contains("4 of 4 free"));
     // What follows the name is the command's, whatever it looks like.
-    let passed = named(&["-S", &store, "run", "job", "echo", "-S", "etcd://h", "--store=x"]);
-    assert_eq!((passed.code, passed.stdout.as_str()), (Some(0), "-S etcd://h --store=x\n"), "{passed:?}");
-    let passed = named(&["-S", &store, "run", "job", "--", "echo", "--store", "etcd://h"]);
-    assert_eq!((passed.code, passed.stdout.as_str()), (Some(0), "--store etcd://h\n"), "{passed:?}");
+    let passed = named(&["-S", &store, "run", "job", "echo", "-S", "mongo://h", "--store=x"]);
+    assert_eq!((passed.code, passed.stdout.as_str()), (Some(0), "-S mongo://h --store=x\n"), "{passed:?}");
+    let passed = named(&["-S", &store, "run", "job", "--", "echo", "--store", "mongo://h"]);
+    assert_eq!((passed.code, passed.stdout.as_str()), (Some(0), "--store mongo://h\n"), "{passed:?}");
 }
 
 #[test]

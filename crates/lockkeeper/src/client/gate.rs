@@ -9,6 +9,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fence::{Gate, MemoryGate, SqlFence};
 use crate::runtime::Runtime;
 use crate::session::Held;
+#[cfg(feature = "mysql")]
+use crate::store::mysql::MysqlStore;
 #[cfg(feature = "postgres")]
 use crate::store::postgres::PostgresStore;
 #[cfg(feature = "redis-single")]
@@ -46,7 +48,7 @@ impl Client {
         Ok(Arc::clone(self.home.gate.get_or_init(|| gate)))
     }
 
-    /// The fence for a transaction of your own in the database that has the locks (`postgres://`): see [`SqlFence`].
+    /// The fence for a transaction of your own in the database that has the locks (`postgres://`, `mysql://`): see [`SqlFence`].
     ///
     /// # Errors
     ///
@@ -64,6 +66,8 @@ impl Client {
         };
         let _ = token;
         match &self.home.target {
+            #[cfg(feature = "mysql")]
+            Some(Target::Mysql(config)) => MysqlStore::fence(config, held.full_name(), token),
             #[cfg(feature = "postgres")]
             Some(Target::Postgres(config)) => PostgresStore::fence(config, held.full_name(), token),
             _ => {

@@ -71,7 +71,7 @@ impl Drop for Home {
 
 impl Client {
     /// Connects to the store at `url`: `memory:` (this process, private to this client), `memory:NAME` (this process, shared by name),
-    /// `sqlite:PATH` (this machine; `sqlite:` is the user's own file), `redis://…`, `postgres://…`,
+    /// `sqlite:PATH` (this machine; `sqlite:` is the user's own file), `redis://…`, `postgres://…`, `mysql://…`, `zookeeper://…`, `etcd://…`,
     /// `redlock:` and a list of URLs (a majority of independent servers: `docs/redlock.md`).
     ///
     /// # Errors

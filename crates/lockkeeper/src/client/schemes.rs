@@ -4,18 +4,26 @@
 pub(super) type Feature = (&'static str, bool);
 
 const SQLITE: Feature = ("sqlite", cfg!(feature = "sqlite"));
+const MYSQL: Feature = ("mysql", cfg!(feature = "mysql"));
 const POSTGRES: Feature = ("postgres", cfg!(feature = "postgres"));
+const ZOOKEEPER: Feature = ("zookeeper", cfg!(feature = "zookeeper"));
+const ETCD: Feature = ("etcd", cfg!(feature = "etcd"));
 const REDIS: Feature = ("redis", cfg!(feature = "redis-single"));
 const SENTINEL: Feature = ("redis-sentinel", cfg!(feature = "redis-sentinel"));
 const CLUSTER: Feature = ("redis-cluster", cfg!(feature = "redis-cluster"));
 const TLS: Feature = ("redis-tls", cfg!(feature = "redis-tls"));
 
 /// The schemes that exist, and the features that each needs.
-pub(super) const SCHEMES: [(&str, &[Feature]); 13] = [
+pub(super) const SCHEMES: [(&str, &[Feature]); 18] = [
     ("memory", &[]),
     ("sqlite", &[SQLITE]),
+    ("mysql", &[MYSQL]),
+    ("mariadb", &[MYSQL]),
     ("postgres", &[POSTGRES]),
     ("postgresql", &[POSTGRES]),
+    ("zookeeper", &[ZOOKEEPER]),
+    ("etcd", &[ETCD]),
+    ("etcds", &[ETCD]),
     ("redis", &[REDIS]),
     ("rediss", &[TLS]),
     ("redis+unix", &[REDIS]),
@@ -33,7 +41,7 @@ pub(super) fn lacking(scheme: &str, features: &[Feature]) -> Option<String> {
     let plural = if missing.len() > 1 { "s" } else { "" };
     let (named, listed) = (missing.join("` and `"), missing.join("\", \""));
     (!missing.is_empty())
-        .then(|| format!("{scheme}: needs the feature{plural} `{named}` of lockkeeper; add features = [\"{listed}\"]"))
+        .then(|| format!("{scheme}: needs the feature{plural} `{named}` of lockkeeper; add features = [\"{listed}\"], or build the program with --features all"))
 }
 
 pub(super) fn known() -> String {
@@ -72,15 +80,22 @@ mod tests {
         for (features, says) in [
             (&[][..], None),
             (&[("redis", true)], None),
-            (&[off("redis")], Some("x: needs the feature `redis` of lockkeeper; add features = [\"redis\"]")),
+            (
+                &[off("redis")],
+                Some(
+                    "x: needs the feature `redis` of lockkeeper; add features = [\"redis\"], or build the program with --features all",
+                ),
+            ),
             (
                 &[("redis-cluster", true), off("redis-tls")],
-                Some("x: needs the feature `redis-tls` of lockkeeper; add features = [\"redis-tls\"]"),
+                Some(
+                    "x: needs the feature `redis-tls` of lockkeeper; add features = [\"redis-tls\"], or build the program with --features all",
+                ),
             ),
             (
                 &[off("redis-cluster"), off("redis-tls")],
                 Some(
-                    "x: needs the features `redis-cluster` and `redis-tls` of lockkeeper; add features = [\"redis-cluster\", \"redis-tls\"]",
+                    "x: needs the features `redis-cluster` and `redis-tls` of lockkeeper; add features = [\"redis-cluster\", \"redis-tls\"], or build the program with --features all",
                 ),
             ),
         ] {

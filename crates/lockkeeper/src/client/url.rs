@@ -15,25 +15,37 @@ use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "redlock")]
 use crate::layer::Quorum;
 use crate::runtime::Runtime;
+#[cfg(feature = "etcd")]
+use crate::store::etcd::{Config as EtcdConfig, EtcdStore};
 use crate::store::memory::MemoryStore;
+#[cfg(feature = "mysql")]
+use crate::store::mysql::{Config as MysqlConfig, MysqlStore};
 #[cfg(feature = "postgres")]
 use crate::store::postgres::{Config as PostgresConfig, PostgresStore};
 #[cfg(feature = "redis-single")]
 use crate::store::redis::{Config as RedisConfig, RedisStore};
 #[cfg(all(feature = "sqlite", target_os = "linux"))]
 use crate::store::sqlite::{Config as SqliteConfig, SqliteStore};
+#[cfg(feature = "zookeeper")]
+use crate::store::zookeeper::{Config as ZookeeperConfig, ZookeeperStore};
 
 /// A store that a URL names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// In this process: private, or shared under a name.
     Memory(Option<String>),
+    #[cfg(feature = "mysql")]
+    Mysql(Box<MysqlConfig>),
+    #[cfg(feature = "etcd")]
+    Etcd(Box<EtcdConfig>),
     #[cfg(feature = "postgres")]
     Postgres(Box<PostgresConfig>),
     #[cfg(feature = "redis-single")]
     Redis(Box<RedisConfig>),
     #[cfg(all(feature = "sqlite", target_os = "linux"))]
     Sqlite(SqliteConfig),
+    #[cfg(feature = "zookeeper")]
+    Zookeeper(Box<ZookeeperConfig>),
     /// A majority of several.
     #[cfg(feature = "redlock")]
     RedLock { members: Vec<Self>, max_lease: Duration, admit_new: bool },
@@ -54,6 +66,10 @@ pub(super) fn parse(url: &str) -> Result<Target> {
         "memory" if rest.is_empty() => Ok(Target::Memory(None)),
         "memory" if !rest.starts_with('/') => Ok(Target::Memory(Some(rest.to_owned()))),
         "memory" => refused("a memory store has no address; write memory: or memory:NAME".to_owned()),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => MysqlConfig::parse(url).map(|config| Target::Mysql(Box::new(config))),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => EtcdConfig::parse(url).map(|config| Target::Etcd(Box::new(config))),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => PostgresConfig::parse(url).map(|config| Target::Postgres(Box::new(config))),
         #[cfg(feature = "redis-single")]
@@ -64,6 +80,8 @@ pub(super) fn parse(url: &str) -> Result<Target> {
         "sqlite" => SqliteConfig::parse(url).map(Target::Sqlite),
         #[cfg(all(feature = "sqlite", not(target_os = "linux")))]
         "sqlite" => refused("sqlite: needs the boot clock of Linux; choose another store on this machine".to_owned()),
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => ZookeeperConfig::parse(url).map(|config| Target::Zookeeper(Box::new(config))),
         #[cfg(feature = "redlock")]
         "redlock" => red_lock(rest),
         #[cfg(feature = "config")]
@@ -113,6 +131,8 @@ impl Target {
     /// What somebody who may create tables has to run, where the store has tables.
     pub(super) fn setup_sql(&self) -> Option<String> {
         match self {
+            #[cfg(feature = "mysql")]
+            Self::Mysql(config) => Some(MysqlStore::setup(config)),
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => Some(PostgresStore::setup(config)),
             _ => None,
@@ -143,12 +163,18 @@ impl Target {
         Ok(match self {
             Self::Memory(None) => Arc::new(MemoryStore::new(runtime.clone())),
             Self::Memory(Some(name)) => shared(name, runtime),
+            #[cfg(feature = "mysql")]
+            Self::Mysql(config) => MysqlStore::connect(*config, runtime).await?,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(config) => EtcdStore::connect(*config, runtime).await?,
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => PostgresStore::connect(*config, runtime).await?,
             #[cfg(feature = "redis-single")]
             Self::Redis(config) => RedisStore::connect(*config, runtime).await?,
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => SqliteStore::connect(config, runtime).await?,
+            #[cfg(feature = "zookeeper")]
+            Self::Zookeeper(config) => ZookeeperStore::connect(*config, runtime).await?,
             #[cfg(feature = "redlock")]
             Self::RedLock { members, max_lease, admit_new } => {
                 let quorum = quorum(members, max_lease, runtime).await?;
@@ -176,10 +202,16 @@ impl Target {
                 Err(error) if error.is_outage() => Ok((Arc::new(RedisStore::unconnected(*config, &runtime)), Some(error))),
                 Err(error) => Err(error),
             },
+            #[cfg(feature = "mysql")]
+            Self::Mysql(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
             #[cfg(feature = "postgres")]
             Self::Postgres(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
+            #[cfg(feature = "zookeeper")]
+            Self::Zookeeper(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
             Self::Memory(None) | Self::RedLock { .. } => {
                 Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers")))
             }
@@ -229,12 +261,18 @@ impl Target {
             Self::Memory(_) => {
                 vec![Finding::doubtful("reach", "excludes inside one process only; name a store that others see too")]
             }
+            #[cfg(feature = "mysql")]
+            Self::Mysql(config) => MysqlStore::examine(*config, runtime).await,
+            #[cfg(feature = "etcd")]
+            Self::Etcd(config) => EtcdStore::examine(*config, runtime).await,
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => PostgresStore::examine(*config, runtime).await,
             #[cfg(feature = "redis-single")]
             Self::Redis(config) => RedisStore::examine(*config, runtime).await,
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => SqliteStore::examine(config, runtime).await,
+            #[cfg(feature = "zookeeper")]
+            Self::Zookeeper(config) => ZookeeperStore::examine(*config, runtime).await,
             #[cfg(feature = "redlock")]
             Self::RedLock { members, .. } => {
                 let mut found = Vec::new();
@@ -266,12 +304,18 @@ impl fmt::Display for Target {
         match self {
             Self::Memory(None) => f.write_str("memory:"),
             Self::Memory(Some(name)) => write!(f, "memory:{name}"),
+            #[cfg(feature = "mysql")]
+            Self::Mysql(config) => config.fmt(f),
+            #[cfg(feature = "etcd")]
+            Self::Etcd(config) => config.fmt(f),
             #[cfg(feature = "postgres")]
             Self::Postgres(config) => config.fmt(f),
             #[cfg(feature = "redis-single")]
             Self::Redis(config) => config.fmt(f),
             #[cfg(all(feature = "sqlite", target_os = "linux"))]
             Self::Sqlite(config) => config.fmt(f),
+            #[cfg(feature = "zookeeper")]
+            Self::Zookeeper(config) => config.fmt(f),
             #[cfg(feature = "redlock")]
             Self::RedLock { members, max_lease, admit_new } => {
                 f.write_str("redlock:")?;
@@ -319,7 +363,7 @@ mod tests {
             ("./a:b", "did you mean sqlite:./a:b?"),
             ("locks.db", "did you mean sqlite:locks.db?"),
             ("memory://host", "write memory: or memory:NAME"),
-            ("etcd://h", "no store has the scheme etcd:"),
+            ("mongo://h", "no store has the scheme mongo:"),
         ] {
             let error = parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);
