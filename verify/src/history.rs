@@ -49,6 +49,8 @@ pub enum What {
     Granted { call: u64, name: String, owner: String, side: Side, token: Option<u64>, sent: u64, lease: u64 },
     /// The call ended without a guard: busy, timed out, failed, or its future was dropped.
     Ended { call: u64 },
+    /// The caller does not poll its call any more. It may stand before others in a fair queue until its place ends.
+    Left { call: u64 },
     /// A renewal, or a repeated acquire, was answered: the hold is kept.
     Kept { name: String, owner: String, sent: u64, lease: u64 },
     /// The program asked `is_valid()`.
@@ -57,6 +59,8 @@ pub enum What {
     Lost { name: String, owner: String },
     /// The program gave the guard up: it called `release()`, or dropped the guard.
     Release { name: String, owner: String },
+    /// `release()` returned `Ok`.
+    Released { name: String, owner: String },
     /// The client stopped for good, without a word to the store.
     Crashed,
     /// The client does not run from here on.

@@ -1,7 +1,7 @@
-//! `lockkeeper-verify models | simulation | judge FILE`: the parts of the evidence, each as a section of `docs/evidence.md`.
+//! `lockkeeper-verify models | simulation | replay SEED | judge FILE`: the parts of the evidence, each as a section of `docs/evidence.md`.
 //!
 //! `models [--minutes N]` looks at larger models than the tests do. `simulation [--minutes N] [--first SEED]` runs fresh seeds on all cores.
-//! `judge FILE` has the referee judge a recorded history. Progress goes to standard error.
+//! `replay SEED` prints one history. `judge FILE` has the referee judge a recorded one. Progress goes to standard error.
 #![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
 
 use std::io::BufReader;
@@ -20,7 +20,8 @@ fn main() -> ExitCode {
         Some((&"models", rest)) => minutes(rest).and_then(models),
         Some((&"simulation", rest)) => minutes(rest).and_then(|time| simulation(time, option(rest, "--first")?)),
         Some((&"judge", [file])) => judge(file),
-        _ => Err("use: lockkeeper-verify models|simulation [--minutes N] [--first SEED], or judge FILE".to_owned()),
+        Some((&"replay", [seed])) => seed.parse().map_err(|_| format!("{seed} is no seed")).map(replay),
+        _ => Err("use: lockkeeper-verify models|simulation [--minutes N] [--first SEED], replay SEED, or judge FILE".to_owned()),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -142,6 +143,21 @@ fn simulation(time: Duration, first: Option<u64>) -> Result<bool, String> {
         println!("* `SEED={seed}`: {what}");
     }
     Ok(broken.is_empty() && differ.into_inner() == 0)
+}
+
+/// Prints the history of a seed as a timeline.
+fn replay(seed: u64) -> bool {
+    let history = simulate(seed, Flaw::None);
+    for event in &history.events {
+        println!("{:>13.6}  client {}  {:?}", event.at as f64 / 1e9, event.client, event.what);
+    }
+    for violation in &history.verdict.violations {
+        println!("{violation}");
+    }
+    println!("{} events, {} polls, digest {:016x}; {}", history.events.len(), history.polls, history.digest, {
+        history.trouble.as_deref().unwrap_or("nothing is left over")
+    });
+    history.is_sound()
 }
 
 fn judge(file: &str) -> Result<bool, String> {

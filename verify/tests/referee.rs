@@ -304,3 +304,15 @@ fn p7_a_lost_update_is_found() {
 fn a_history_out_of_order_is_told() {
     breaks(Promise::History, &[call(10, 1), call(9, 2)], SECOND);
 }
+
+/// A hand-over inside a process: the same owner at the store, the next token, after the guard before it was released.
+#[test]
+fn a_hold_that_passes_on_has_one_guard_at_a_time() {
+    let passed = granted_as(30 * MILLI, 1, Side::Exclusive, Some(6));
+    let history =
+        [call(0, 1), held(MILLI, 1, 5), granted(2 * MILLI, 1, 5), release(20 * MILLI, 1), call(25 * MILLI, 1), passed.clone()];
+    keeps(&history[..4], 21 * MILLI);
+    keeps(&history, 31 * MILLI);
+    let early = [call(0, 1), held(MILLI, 1, 5), granted(2 * MILLI, 1, 5), call(25 * MILLI, 1), passed];
+    breaks(Promise::P1, &early, 31 * MILLI);
+}

@@ -15,12 +15,16 @@ pub struct Limits {
     pub dead_waiter: u64,
     /// P4: a shorter lease is not asked about, so that its loss is told at its deadline: explicit leases, where there are no kept ones.
     pub asked_from: u64,
+    /// How soon a hold that was released is passed on inside the process, or released at the store. Two round trips are added.
+    pub picked_up: u64,
     /// After a pause: how soon a loss is told.
     pub told_after_pause: u64,
     /// How far a token may be ahead of the store's wall clock, in microseconds.
     pub token_ahead: u64,
     /// How far clocks run apart, in parts per million of the time that passed. It loosens P3 by that part of the lease.
     pub clock_error: u64,
+    /// Whether the network doubles messages: a copy of an acquire may then arrive after the release, and is gone with its lease.
+    pub copies: bool,
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -34,9 +38,11 @@ impl Default for Limits {
             free_while_waited_for: SECOND,
             dead_waiter: 5 * SECOND,
             asked_from: 0,
+            picked_up: SECOND / 5,
             told_after_pause: SECOND,
             token_ahead: 1_000_000,
             clock_error: 0,
+            copies: false,
         }
     }
 }
@@ -45,8 +51,12 @@ impl Limits {
     /// P3: until when a hold may look valid that was asked for at `sent`.
     pub(super) const fn valid_until(&self, sent: u64, lease: u64) -> u64 {
         let drift = lease / 100 + 2_000_000;
-        let error = (lease as u128 * self.clock_error as u128 / 1_000_000) as u64;
-        sent.saturating_add(lease.saturating_sub(drift)).saturating_add(error)
+        sent.saturating_add(lease.saturating_sub(drift)).saturating_add(self.fast_by(lease))
+    }
+
+    /// How much earlier than it says a lease may end, by a clock that is fast.
+    pub(super) const fn fast_by(&self, lease: u64) -> u64 {
+        (lease as u128 * self.clock_error as u128 / 1_000_000) as u64
     }
 
     /// P4: how long after the store ended a hold its client is told, if it reaches the store.

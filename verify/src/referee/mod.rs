@@ -3,6 +3,7 @@
 //! It is pure and streams: it keeps the calls and holds that are under way, and no more of the past than it needs. It judges what it is told.
 //! A history without events of the store is judged by P1–P4 and P7 as the clients saw them.
 
+mod due;
 mod limits;
 mod name;
 mod verdict;
@@ -25,6 +26,8 @@ pub(crate) struct ClientState {
     disturbed_until: u64,
     /// Since when it runs and reaches the store.
     well_since: u64,
+    /// Since when it does not, if it does not.
+    unwell_since: Option<u64>,
 }
 
 impl ClientState {
@@ -32,6 +35,11 @@ impl ClientState {
     pub(crate) fn well_since(&self, at: u64) -> Option<u64> {
         let unwell = self.paused || self.cut || self.crashed || self.disturbed_until > at;
         (!unwell).then_some(self.well_since.max(self.disturbed_until))
+    }
+
+    /// Until when a place of the client in a queue may stand before others, because it was paused or out of reach.
+    pub(crate) fn away_until(&self, place: u64) -> u64 {
+        self.unwell_since.map_or(self.well_since, |since| since.saturating_add(place))
     }
 
     pub(crate) const fn runs(&self) -> bool {
@@ -115,11 +123,24 @@ impl Referee {
             | What::Probed { name, .. }
             | What::Lost { name, .. }
             | What::Release { name, .. }
+            | What::Released { name, .. }
             | What::Held { name, .. }
             | What::Freed { name, .. } => self.at_name(name, event),
             What::Ended { call } => {
+                let client = self.clients.entry(event.client).or_default();
+                let reachable = client.unwell_since.is_none();
+                let was_away = !reachable || event.at < client.well_since.saturating_add(self.limits.dead_waiter);
                 for name in self.names.values_mut() {
-                    name.end_call(event.client, *call, event.at);
+                    if name.end_call(event.client, *call, event.at) && was_away {
+                        name.place_left(reachable, event.at);
+                    }
+                }
+            }
+            What::Left { call } => {
+                for name in self.names.values_mut() {
+                    if name.end_call(event.client, *call, event.at) {
+                        name.place_left(false, event.at);
+                    }
                 }
             }
             What::Crashed | What::Paused | What::Resumed | What::Cut | What::Healed | What::Disturbed { .. } => {
@@ -167,10 +188,11 @@ impl Referee {
                 let belief = Belief::new(event.client, owner, *side, *token, (*sent, event.at, until), *lease);
                 state.grant(name, belief, &mut scene);
             }
-            What::Kept { owner, sent, lease, .. } => state.keep(owner, limits.valid_until(*sent, *lease), event.at),
+            What::Kept { owner, sent, lease, .. } => state.keep(owner, limits.valid_until(*sent, *lease), *lease, event.at),
             What::Probed { owner, valid, .. } => state.probe(name, owner, *valid, &mut scene),
             What::Lost { owner, .. } => state.lost(owner, &mut scene),
             What::Release { owner, .. } => state.release(owner, event.at),
+            What::Released { owner, .. } => state.released(owner),
             What::Held { owner, side, token, lease, clock, .. } => {
                 state.held(name, (event.client, owner), *side, (*token, *clock), *lease, &mut scene);
             }
@@ -186,20 +208,26 @@ impl Referee {
                 state.crashed = true;
                 self.names.values_mut().for_each(|name| name.crash(event.client, event.at));
             }
-            What::Paused => state.paused = true,
+            What::Paused => {
+                state.paused = true;
+                state.unwell_since.get_or_insert(event.at);
+            }
             What::Resumed => {
                 state.paused = false;
                 state.well_since = event.at;
+                state.unwell_since = None;
                 let told_by = event.at.saturating_add(self.limits.told_after_pause);
                 self.names.values_mut().for_each(|name| name.resumed(event.client, told_by));
             }
             What::Cut => {
                 state.cut = true;
+                state.unwell_since.get_or_insert(event.at);
                 self.names.values_mut().for_each(|name| name.out_of_reach(event.client));
             }
             What::Healed => {
                 state.cut = false;
                 state.well_since = event.at;
+                state.unwell_since = None;
             }
             What::Disturbed { lasts } => {
                 state.disturbed_until = state.disturbed_until.max(event.at.saturating_add(*lasts));

@@ -1,6 +1,6 @@
 //! The rules that concern one name.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{Promise, Scene};
 use crate::history::Side;
@@ -8,22 +8,24 @@ use crate::history::Side;
 /// A hold as its client sees it.
 #[derive(Debug)]
 pub(super) struct Belief {
-    client: u32,
-    owner: String,
-    side: Side,
-    token: Option<u64>,
-    sent: u64,
-    answered: u64,
+    pub(super) client: u32,
+    pub(super) owner: String,
+    pub(super) side: Side,
+    pub(super) token: Option<u64>,
+    pub(super) sent: u64,
+    pub(super) answered: u64,
     /// P3: it must not look valid later than this.
-    until: u64,
-    lease: u64,
+    pub(super) until: u64,
+    pub(super) lease: u64,
     /// P4: the loss must be told by then.
-    told_by: u64,
+    pub(super) told_by: u64,
     /// When the store ended it behind the client's back.
-    gone: Option<u64>,
+    pub(super) gone: Option<u64>,
     /// An operator took it away: it is no grant any more, although the client may not know yet.
-    forced: bool,
-    reported: bool,
+    pub(super) forced: bool,
+    pub(super) reported: bool,
+    /// How many guards share it.
+    pub(super) guards: u32,
 }
 
 impl Belief {
@@ -42,6 +44,7 @@ impl Belief {
             told_by: until,
             gone: None,
             forced: false,
+            guards: 1,
             reported: false,
         }
     }
@@ -49,41 +52,47 @@ impl Belief {
 
 /// A hold as the store sees it.
 #[derive(Debug)]
-struct Stored {
-    client: u32,
-    side: Side,
-    until: u64,
-    lease: u64,
+pub(super) struct Stored {
+    pub(super) client: u32,
+    pub(super) side: Side,
+    pub(super) until: u64,
+    pub(super) lease: u64,
     /// Since when no guard and no call of its client can be the reason for it.
-    orphan_since: Option<u64>,
-    reported: bool,
+    pub(super) orphan_since: Option<u64>,
+    /// `release()` said `Ok`, and nobody has got it since.
+    pub(super) released: bool,
+    pub(super) reported: bool,
 }
 
 /// A grant of the past, for the order of tokens.
 #[derive(Debug)]
-struct Past {
-    sent: u64,
-    answered: u64,
-    token: u64,
-    owner: String,
-    side: Side,
+pub(super) struct Past {
+    pub(super) sent: u64,
+    pub(super) answered: u64,
+    pub(super) token: u64,
+    pub(super) owner: String,
+    pub(super) side: Side,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct NameState {
-    believed: Vec<Belief>,
-    stored: BTreeMap<String, Stored>,
+    pub(super) believed: Vec<Belief>,
+    pub(super) stored: BTreeMap<String, Stored>,
     /// Calls under way, and since when.
-    calls: BTreeMap<(u32, u64), u64>,
-    past: VecDeque<Past>,
+    pub(super) calls: BTreeMap<(u32, u64), u64>,
+    pub(super) past: VecDeque<Past>,
     /// Of what was dropped from `past`: the latest answer and the largest token.
-    before: (u64, u64),
+    pub(super) before: (u64, u64),
     /// The store reports on this name.
-    store_seen: bool,
+    pub(super) store_seen: bool,
     /// Since when no hold was removed before its end.
-    free_since: u64,
+    pub(super) free_since: u64,
     /// P6 counts from here on.
-    waited_from: u64,
+    pub(super) waited_from: Option<u64>,
+    /// When the store first granted to an owner that has no guard yet, and with which token.
+    pub(super) granted: BTreeMap<String, (u64, u64)>,
+    /// Owners whose holds an operator took away.
+    pub(super) forced: BTreeSet<String>,
 }
 
 const REMEMBERED: usize = 256;
@@ -98,10 +107,13 @@ impl NameState {
         self.calls.insert((client, call), at);
     }
 
-    pub(super) fn end_call(&mut self, client: u32, call: u64, at: u64) {
-        if self.calls.remove(&(client, call)).is_some() {
+    /// The call is over; whether it was one for this name.
+    pub(super) fn end_call(&mut self, client: u32, call: u64, at: u64) -> bool {
+        let waited = self.calls.remove(&(client, call)).is_some();
+        if waited {
             self.mark_orphans(at);
         }
+        waited
     }
 
     pub(super) fn crash(&mut self, client: u32, at: u64) {
@@ -110,19 +122,45 @@ impl NameState {
         self.calls.retain(|(caller, _), _| *caller != client);
         if self.calls.len() < waited {
             // Its place in a fair queue stands until it ends.
-            self.waited_from = self.waited_from.max(at);
+            self.waited_from = self.waited_from.max(Some(at));
         }
         self.mark_orphans(at);
     }
 
-    /// P1 and P2, when a client has its guard.
-    pub(super) fn grant(&mut self, name: &str, belief: Belief, scene: &mut Scene<'_>) {
+    /// A client that is or was out of reach gave up. Its place in a fair queue stands until it ends, or until the undo arrives.
+    pub(super) fn place_left(&mut self, reachable: bool, at: u64) {
+        if reachable {
+            self.free_since = self.free_since.max(at);
+        } else {
+            self.waited_from = self.waited_from.max(Some(at));
+        }
+    }
+
+    /// P1 and P2, when a client has its guard. A hand-over inside a process counts as of the grant of the store that it passes on: it has the
+    /// same owner and another token, after the guard before it was released. What an operator took away meanwhile is no grant any more.
+    pub(super) fn grant(&mut self, name: &str, mut belief: Belief, scene: &mut Scene<'_>) {
         scene.verdict.checked(Promise::P1);
+        // It may have been taken away while the answer was on its way.
+        belief.forced = self.forced.contains(&belief.owner);
+        if belief.forced {
+            belief.gone = Some(scene.at);
+        }
+        let joins =
+            |other: &&mut Belief| other.owner == belief.owner && other.side == Side::Shared && other.token == belief.token;
+        if let Some(other) = self.believed.iter_mut().find(joins) {
+            // Readers of one process share a hold.
+            other.guards += 1;
+            return;
+        }
         let (at, unhealthy) = (scene.at, scene.unhealthy.map_or(0, |(when, _)| when));
         let sound = |sent: u64| sent >= unhealthy;
         let unexpired = |other: &&Belief| other.until > at && !other.forced && sound(other.sent);
+        let twice = |other: &&Belief| other.owner == belief.owner && other.token != belief.token;
+        if self.believed.iter().filter(unexpired).any(|other| twice(&other)) {
+            scene.verdict.add(Promise::P1, at, || format!("{name:?}: {} passed on while its guard was in use", belief.owner));
+        }
         let others = || self.believed.iter().filter(|other| other.owner != belief.owner).filter(unexpired);
-        if sound(belief.sent) {
+        if sound(belief.sent) && !belief.forced {
             if let Some(other) = others().find(|other| exclude(other.side, belief.side)) {
                 scene
                     .verdict
@@ -140,7 +178,7 @@ impl NameState {
             self.order(name, &belief, token, scene);
         }
         if let Some(stored) = self.stored.get_mut(&belief.owner) {
-            stored.orphan_since = None;
+            (stored.orphan_since, stored.released) = (None, false);
         }
         self.believed.retain(|other| other.owner != belief.owner);
         self.believed.push(belief);
@@ -150,11 +188,14 @@ impl NameState {
     fn order(&mut self, name: &str, belief: &Belief, token: u64, scene: &mut Scene<'_>) {
         scene.verdict.checked(Promise::P2);
         let at = scene.at;
+        // A repeated request is answered with the token of the first grant. The store knows when that was.
+        let granted = self.granted.remove(&belief.owner).filter(|(number, _)| *number == token);
+        let asked = granted.map_or(belief.sent, |(_, granted)| granted.min(belief.sent));
         // With another server, or a clock that was set back, grants that lie closer together than the clocks are not in order.
         let (fault, lag) = scene.unhealthy.unwrap_or((0, 0));
         let earlier = |past: &Past| {
             let apart = if past.sent <= fault && fault <= at { lag } else { 0 };
-            past.owner != belief.owner && past.answered.saturating_add(apart) < belief.sent
+            past.owner != belief.owner && past.answered.saturating_add(apart) < asked
         };
         let shared = |past: &Past| past.side == Side::Shared && belief.side == Side::Shared;
         let wrong =
@@ -163,7 +204,7 @@ impl NameState {
             scene.verdict.add(Promise::P2, at, || {
                 format!("{name:?}: {} got token {token} after {} had got {}", belief.owner, past.owner, past.token)
             });
-        } else if self.before.0.saturating_add(lag) < belief.sent && self.before.1 > token {
+        } else if self.before.0.saturating_add(lag) < asked && self.before.1 > token {
             scene
                 .verdict
                 .add(Promise::P2, at, || format!("{name:?}: {} got token {token} after {}", belief.owner, self.before.1));
@@ -184,8 +225,9 @@ impl NameState {
     }
 
     /// The store's answer lengthens a hold that is still valid; what comes later revives nothing.
-    pub(super) fn keep(&mut self, owner: &str, until: u64, at: u64) {
+    pub(super) fn keep(&mut self, owner: &str, until: u64, lease: u64, at: u64) {
         for belief in self.believed.iter_mut().filter(|belief| belief.owner == owner && belief.until >= at) {
+            belief.lease = belief.lease.max(lease);
             belief.until = belief.until.max(until);
             belief.told_by = if belief.gone.is_some() { belief.told_by } else { belief.until };
         }
@@ -211,13 +253,24 @@ impl NameState {
     /// P4, kept: the loss was told, in time or it would have been noticed before.
     pub(super) fn lost(&mut self, owner: &str, scene: &mut Scene<'_>) {
         scene.verdict.checked(Promise::P4);
-        self.believed.retain(|belief| belief.owner != owner);
-        self.mark_orphans(scene.at);
+        self.release(owner, scene.at);
     }
 
     pub(super) fn release(&mut self, owner: &str, at: u64) {
-        self.believed.retain(|belief| belief.owner != owner);
+        for belief in self.believed.iter_mut().filter(|belief| belief.owner == owner) {
+            belief.guards -= 1;
+        }
+        self.believed.retain(|belief| belief.guards > 0);
         self.mark_orphans(at);
+    }
+
+    /// P5: when `release()` of the last guard says `Ok`, the store holds nothing for that owner, unless the hold passes to the next guard of the
+    /// process.
+    pub(super) fn released(&mut self, owner: &str) {
+        let in_use = self.believed.iter().any(|belief| belief.owner == owner);
+        if let Some(hold) = self.stored.get_mut(owner).filter(|_| !in_use) {
+            hold.released = true;
+        }
     }
 
     /// P1 in the store's own book, and the rule of tokens and clock.
@@ -242,13 +295,22 @@ impl NameState {
             }
         }
         scene.verdict.checked(Promise::P1);
-        let mut others = self.stored.iter().filter(|(other, hold)| *other != owner && hold.until > at);
+        // The store's clock may be fast.
+        let holds = |hold: &Stored| hold.until > at.saturating_add(scene.limits.fast_by(hold.lease));
+        let mut others = self.stored.iter().filter(|(other, hold)| *other != owner && holds(hold));
         if let Some((other, _)) = others.find(|(_, hold)| exclude(hold.side, side)) {
             scene.verdict.add(Promise::P1, at, || format!("{name:?}: the store holds it for {other} and for {owner}"));
         }
         let until = at.saturating_add(lease);
         let hold = self.stored.entry(owner.to_owned());
-        let hold = hold.or_insert(Stored { client, side, until, lease, orphan_since: None, reported: false });
+        let hold = hold.or_insert(Stored { client, side, until, lease, orphan_since: None, released: false, reported: false });
+        if let Some(token) = token {
+            self.forced.remove(owner);
+            let granted = self.granted.entry(owner.to_owned()).or_insert((token, at));
+            if granted.0 != token {
+                *granted = (token, at);
+            }
+        }
         (hold.until, hold.lease) = (hold.until.max(until), hold.lease.max(lease));
         self.mark_orphans(at);
     }
@@ -257,6 +319,9 @@ impl NameState {
         self.store_seen = true;
         self.stored.remove(owner);
         self.free_since = at;
+        if forced {
+            self.forced.insert(owner.to_owned());
+        }
         for belief in self.believed.iter_mut().filter(|belief| belief.owner == owner) {
             (belief.gone, belief.forced) = (Some(at), belief.forced || forced);
         }
@@ -287,81 +352,6 @@ impl NameState {
             let guarded = self.believed.iter().any(|belief| belief.owner == *owner);
             let called = self.calls.range((hold.client, 0)..=(hold.client, u64::MAX)).next().is_some();
             hold.orphan_since = if guarded || called { None } else { hold.orphan_since.or(Some(at)) };
-        }
-    }
-
-    /// P4, P5 and P6: what should have happened before `scene.at`.
-    pub(super) fn advance(&mut self, name: &str, scene: &mut Scene<'_>) {
-        self.losses(name, scene);
-        if self.store_seen {
-            self.orphans(name, scene);
-            self.waits(name, scene);
-        }
-        let at = scene.at;
-        let ended = self.stored.values().map(|hold| hold.until).filter(|until| *until <= at).max();
-        if let Some(ended) = ended {
-            self.free_since = self.free_since.max(ended);
-            self.stored.retain(|_, hold| hold.until > at);
-        }
-    }
-
-    fn losses(&mut self, name: &str, scene: &mut Scene<'_>) {
-        let at = scene.at;
-        for belief in self.believed.iter_mut().filter(|belief| !belief.reported) {
-            let Some(client) = scene.client(belief.client).filter(|client| client.runs()) else { continue };
-            let well = client.well_since(at).is_some_and(|since| belief.gone.is_some_and(|gone| since <= gone));
-            let by_renewal = belief.gone.filter(|_| well).map(|gone| gone.saturating_add(scene.limits.told_within(belief.lease)));
-            let deadline = belief.told_by.saturating_add(scene.limits.slack);
-            let deadline = by_renewal.map_or(deadline, |renewal| renewal.min(deadline));
-            if at > deadline {
-                belief.reported = true;
-                scene.verdict.checked(Promise::P4);
-                scene.verdict.add(Promise::P4, at, || {
-                    format!("{name:?}: {} was not told of its loss by {:.3} s", belief.owner, deadline as f64 / 1e9)
-                });
-            }
-        }
-    }
-
-    fn orphans(&mut self, name: &str, scene: &mut Scene<'_>) {
-        let at = scene.at;
-        for (owner, hold) in self.stored.iter_mut().filter(|(_, hold)| !hold.reported) {
-            let Some(since) = hold.orphan_since else { continue };
-            let limit = since.saturating_add(hold.lease).saturating_add(scene.limits.longest_delay + scene.limits.slack);
-            if at > limit && hold.until > limit {
-                hold.reported = true;
-                scene.verdict.add(Promise::P5, at, || {
-                    format!("{name:?}: the store still holds it for {owner}, which nobody uses since {:.3} s", since as f64 / 1e9)
-                });
-            } else if at >= hold.until {
-                hold.reported = true;
-            } else {
-                continue;
-            }
-            scene.verdict.checked(Promise::P5);
-        }
-    }
-
-    fn waits(&mut self, name: &str, scene: &mut Scene<'_>) {
-        let at = scene.at;
-        let ready = |(&(client, _), &since): (&(u32, u64), &u64)| {
-            let well = scene.client(client)?.well_since(at)?;
-            Some(since.max(well))
-        };
-        let Some(waiting) = self.calls.iter().filter_map(ready).min() else { return };
-        let ends = self.stored.values().map(|hold| hold.until).max().unwrap_or(0);
-        let limits = scene.limits;
-        // Who died waiting may stand first in a fair queue until its place ends.
-        let dead = if self.waited_from > 0 { self.waited_from.saturating_add(limits.dead_waiter) } else { 0 };
-        let since = waiting.max(ends).max(self.free_since).max(dead);
-        let limit = since.saturating_add(limits.free_while_waited_for + 2 * limits.round_trip + limits.slack);
-        scene.verdict.checked(Promise::P6);
-        if at > limit {
-            scene.verdict.add(Promise::P6, at, || {
-                format!("{name:?}: free since {:.3} s, waited for, and granted to nobody", since as f64 / 1e9)
-            });
-            // Once for this wait.
-            self.free_since = at;
         }
     }
 }

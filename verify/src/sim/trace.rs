@@ -4,20 +4,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockkeeper::{ClientId, Runtime, WireOwner};
+use lockkeeper::runtime::World as _;
+use lockkeeper::{ClientId, WireOwner};
 
+use super::world::{Node, Universe};
 use crate::history::{Event, What};
 
 /// Records events; clones share the record.
 #[derive(Clone, Debug)]
 pub(super) struct Trace {
-    runtime: Runtime,
+    universe: Universe,
+    server: Node,
     inner: Arc<Mutex<Inner>>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    origin: u64,
     events: Vec<Event>,
     clients: HashMap<ClientId, u32>,
     /// When the last request left for which an owner was answered a grant, and its lease.
@@ -25,9 +27,8 @@ struct Inner {
 }
 
 impl Trace {
-    pub(super) fn new(runtime: Runtime) -> Self {
-        let origin = runtime.now().as_nanos();
-        Self { runtime, inner: Arc::new(Mutex::new(Inner { origin, ..Inner::default() })) }
+    pub(super) fn new(universe: &Universe, server: &Node) -> Self {
+        Self { universe: universe.clone(), server: server.clone(), inner: Arc::default() }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -36,12 +37,12 @@ impl Trace {
 
     /// True time, in nanoseconds from the start.
     pub(super) fn now(&self) -> u64 {
-        self.runtime.now().as_nanos() - self.inner().origin
+        self.universe.now()
     }
 
     /// The store's clock in microseconds.
     pub(super) fn clock(&self) -> u64 {
-        self.runtime.wall_micros()
+        self.server.wall_micros()
     }
 
     pub(super) fn meet(&self, id: ClientId, client: u32) {

@@ -1,0 +1,89 @@
+//! What should have happened by now: losses that are told (P4), holds that end (P5), waiters that are served (P6).
+
+use super::name::NameState;
+use super::{Promise, Scene};
+
+impl NameState {
+    /// P4, P5 and P6: what should have happened before `scene.at`.
+    pub(super) fn advance(&mut self, name: &str, scene: &mut Scene<'_>) {
+        self.losses(name, scene);
+        if self.store_seen {
+            self.orphans(name, scene);
+            self.waits(name, scene);
+        }
+        let at = scene.at;
+        let ended = self.stored.values().map(|hold| hold.until).filter(|until| *until <= at).max();
+        if let Some(ended) = ended {
+            self.free_since = self.free_since.max(ended);
+            self.stored.retain(|_, hold| hold.until > at);
+        }
+    }
+
+    fn losses(&mut self, name: &str, scene: &mut Scene<'_>) {
+        let at = scene.at;
+        for belief in self.believed.iter_mut().filter(|belief| !belief.reported) {
+            let Some(client) = scene.client(belief.client).filter(|client| client.runs()) else { continue };
+            let well = client.well_since(at).is_some_and(|since| belief.gone.is_some_and(|gone| since <= gone));
+            let by_renewal = belief.gone.filter(|_| well).map(|gone| gone.saturating_add(scene.limits.told_within(belief.lease)));
+            let deadline = belief.told_by.saturating_add(scene.limits.slack);
+            let deadline = by_renewal.map_or(deadline, |renewal| renewal.min(deadline));
+            if at > deadline {
+                belief.reported = true;
+                scene.verdict.checked(Promise::P4);
+                scene.verdict.add(Promise::P4, at, || {
+                    format!("{name:?}: {} was not told of its loss by {:.3} s", belief.owner, deadline as f64 / 1e9)
+                });
+            }
+        }
+    }
+
+    fn orphans(&mut self, name: &str, scene: &mut Scene<'_>) {
+        let at = scene.at;
+        for (owner, hold) in self.stored.iter_mut().filter(|(_, hold)| !hold.reported) {
+            let Some(since) = hold.orphan_since else { continue };
+            let limits = scene.limits;
+            // One that passes on inside a process is picked up or released soon.
+            let well = scene.clients.get(&hold.client).and_then(|client| client.well_since(at)).is_some_and(|well| well <= since);
+            let lasts =
+                if hold.released && well && !limits.copies { limits.picked_up + 2 * limits.round_trip } else { hold.lease };
+            let limit = since.saturating_add(lasts).saturating_add(limits.longest_delay + limits.slack);
+            if at > limit && hold.until > limit {
+                hold.reported = true;
+                scene.verdict.add(Promise::P5, at, || {
+                    format!("{name:?}: the store still holds it for {owner}, which nobody uses since {:.3} s", since as f64 / 1e9)
+                });
+            } else if at >= hold.until {
+                hold.reported = true;
+            } else {
+                continue;
+            }
+            scene.verdict.checked(Promise::P5);
+        }
+    }
+
+    fn waits(&mut self, name: &str, scene: &mut Scene<'_>) {
+        let at = scene.at;
+        let ready = |(&(client, _), &since): (&(u32, u64), &u64)| {
+            let well = scene.client(client)?.well_since(at)?;
+            Some(since.max(well))
+        };
+        let Some(waiting) = self.calls.iter().filter_map(ready).min() else { return };
+        let ends = self.stored.values().map(|hold| hold.until).max().unwrap_or(0);
+        let limits = scene.limits;
+        // Who died waiting may stand first in a fair queue until its place ends.
+        let dead = self.waited_from.map_or(0, |since| since.saturating_add(limits.dead_waiter));
+        // And who is out of reach, or stands still.
+        let away = |&(client, _): &(u32, u64)| Some(scene.client(client)?.away_until(limits.dead_waiter));
+        let absent = self.calls.keys().filter_map(away).max().unwrap_or(0);
+        let since = waiting.max(ends).max(self.free_since).max(dead).max(absent);
+        let limit = since.saturating_add(limits.free_while_waited_for + 2 * limits.round_trip + limits.slack);
+        scene.verdict.checked(Promise::P6);
+        if at > limit {
+            scene.verdict.add(Promise::P6, at, || {
+                format!("{name:?}: free since {:.3} s, waited for, and granted to nobody", since as f64 / 1e9)
+            });
+            // Once for this wait.
+            self.free_since = at;
+        }
+    }
+}
