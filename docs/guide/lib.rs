@@ -3,12 +3,15 @@
 //! The programs are in `examples/`. Each starts the Redis servers that it needs, shows a lock that fails, and then its repair.
 #![allow(clippy::disallowed_methods, reason = "the programs use real time, as a reader's program would")]
 
+mod sentinel;
+
 use std::error::Error;
 use std::time::Duration;
 
 pub use lockkeeper_testkit::server::Server;
 use lockkeeper_testkit::{poll, server::Flavour};
 use redis::{Connection, RedisResult};
+pub use sentinel::Sentinel;
 
 /// What the programs return.
 pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;

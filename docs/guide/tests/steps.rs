@@ -65,13 +65,33 @@ fn java_and_rust_take_turns_on_one_lock() {
 }
 
 #[test]
+fn an_http_service_refuses_a_late_writer_by_its_etag() {
+    let printed = printed("http_etag");
+    let chapter: Vec<&str> = include_str!("../src/fencing.md").lines().filter(|line| is_output(line)).collect();
+    assert_eq!(chapter, printed.lines().collect::<Vec<_>>(), "the outputs in src/fencing.md, and what the program prints");
+    assert!(printed.contains(": 412; 100 + 10 = 110"), "{printed}");
+}
+
+#[test]
+fn stores_without_a_server_are_measured() {
+    let printed = printed("measure_stores");
+    let rows: Vec<&str> = printed.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(rows.len() == 2 && rows[0].starts_with("| `memory:` |") && rows[1].starts_with("| `sqlite:` |"), "{printed}");
+}
+
+/// Each program is run above, or has a test of its own, says how to run it, and is short.
+#[test]
 fn every_program_is_run() {
+    let tests = [include_str!("steps.rs"), include_str!("service.rs")].concat();
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let mut found: Vec<String> = std::fs::read_dir(folder)
-        .expect("the examples")
-        .map(|entry| entry.expect("an example").file_name().into_string().expect("a plain name"))
-        .collect();
-    found.sort();
-    found.retain(|program| program != "java_and_rust.rs");
-    assert_eq!(found, STEPS.map(|step| format!("{step}.rs")));
+    for entry in std::fs::read_dir(folder).expect("the examples") {
+        let path = entry.expect("an example").path();
+        let name = path.file_stem().and_then(|name| name.to_str()).expect("a plain name").to_owned();
+        let text = std::fs::read_to_string(path).expect("an example");
+        assert!(tests.contains(&format!("\"{name}\"")), "{name} is not run by a test");
+        let says_how =
+            text.lines().any(|line| line.starts_with("//! Run with `cargo run ") && line.contains(&format!("--example {name}")));
+        assert!(says_how, "{name} does not say how to run it");
+        assert!(text.lines().count() <= 120, "{name} has more than 120 lines");
+    }
 }
