@@ -1,5 +1,6 @@
 //! `cargo xtask faults`: what takes too long for every change. Masters are killed, networks parted and slots moved, many times each, the contract runs on
-//! deployments that the ordinary tests leave out, and a storm of cancelled calls lasts for half a minute.
+//! deployments that the ordinary tests leave out, a storm of cancelled calls lasts for half a minute, and fenced transactions are paused two
+//! hundred times.
 
 use std::time::Duration;
 
@@ -23,5 +24,11 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     }
     let storm =
         ["test", "-p", "lockkeeper", "--all-features", "--test", "redis", "--", "--include-ignored", "storm::", "cancelled::"];
-    knowing_servers(Run::cargo(&storm).within(LIMIT)).stream()
+    knowing_servers(Run::cargo(&storm).within(LIMIT)).stream()?;
+    // Two hundred pauses of fenced transactions, and as many without the fence, on PostgreSQL and MySQL together.
+    for store in ["postgres", "mysql"] {
+        let bank = ["test", "-p", "lockkeeper", "--all-features", "--test", store, "--", "--nocapture", "fence::with_the_fence"];
+        knowing_servers(Run::cargo(&bank).with("LOCKKEEPER_PAUSES", "100").within(LIMIT)).stream()?;
+    }
+    Ok(())
 }

@@ -1,20 +1,25 @@
-//! The project's chores: `cargo xtask setup | test | interop | faults | bench | evidence | picture | help`. Needs nothing but cargo.
+//! The project's chores: `cargo xtask setup | test | interop | faults | bench | evidence | picture | dist | proto | help`. Needs nothing but cargo.
 #![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
 
 mod apt;
 mod bench;
 mod binaries;
 mod deny;
+mod dist;
 mod evidence;
 mod faults;
+mod go_driver;
 mod interop;
 mod package;
 mod picture;
+mod proto;
 mod servers;
 mod setup;
 mod steps;
 mod systems;
 mod test;
+mod times;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -22,6 +27,7 @@ const HELP: &str = "\
 cargo xtask setup           look for what the tests need, and install what is missing where that is possible
 cargo xtask test            everything that must hold before a change goes in
 cargo xtask test STEP...    only these steps
+cargo xtask test --fast     what takes minutes and installs nothing: formatting, lints, dependencies, tests without servers
 cargo xtask interop [TEST]  the tests beside the real Redisson, with what they need; arguments go to them
 cargo xtask faults [TEST]   masters killed, networks parted and slots moved again and again, about half an hour; arguments go to the tests
 cargo xtask bench [--quick] [--only WORKLOADS] [--before PROGRAM]
@@ -29,10 +35,13 @@ cargo xtask bench [--quick] [--only WORKLOADS] [--before PROGRAM]
                             --before compares with the bench-ours of an older commit
 cargo xtask evidence [--minutes N] [--debug] [models|simulation]
                             larger models and more seeds, so many minutes each; without a part it writes docs/evidence.md
+cargo xtask proto           generates the messages of etcd's API anew; writes crates/lockkeeper/src/store/etcd/proto.rs
 cargo xtask picture         records the terminal of the README anew; writes docs/images/terminal.svg
+cargo xtask dist            builds the program that packages ship, with its symbols in a file beside it, into target/dist/bin
 cargo xtask help            this
 
-LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, postgres, redis-6.2, valkey, redisson, mdbook
+LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, postgres, mariadb, pgbouncer, zookeeper, etcd, etcd-go, redis-6.2, valkey,
+                            redisson, mdbook
 LOCKKEEPER_REDIS_62=FILE    the Redis 6.2 server, instead of the one that setup downloads
 LOCKKEEPER_VALKEY=FILE      the Valkey server, instead of the one that setup downloads";
 
@@ -47,11 +56,15 @@ fn main() -> ExitCode {
         "bench" => bench::run(rest),
         "evidence" => evidence::run(rest),
         "picture" => picture::run(),
+        "dist" => dist::run(),
+        "proto" => proto::run(),
         "help" | "--help" | "-h" => {
             println!("{HELP}\n\nSteps of the test: {}", test::names());
             Ok(())
         }
-        _ => Err(format!("there is no verb {verb}; there are setup, test, interop, faults, bench, evidence, picture, help")),
+        _ => Err(format!(
+            "there is no verb {verb}; there are setup, test, interop, faults, bench, evidence, picture, dist, proto, help"
+        )),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

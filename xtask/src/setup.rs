@@ -1,13 +1,24 @@
 //! `cargo xtask setup`: what the tests need besides cargo.
 
 use crate::apt;
+use crate::go_driver;
 use crate::interop;
 use crate::servers::SERVERS;
 use crate::steps::{Outcome, find, step};
+use crate::tools;
 
 const HOW: &str = "install it: apt-get install redis-server, dnf install redis, apk add redis or brew install redis";
 
 const POSTGRES: &str = "install it: apt-get install postgresql, dnf install postgresql-server or brew install postgresql";
+
+const MARIADB: &str = "install it: apt-get install mariadb-server, dnf install mariadb-server or brew install mariadb";
+
+const PGBOUNCER: &str = "install it: apt-get install pgbouncer or dnf install pgbouncer";
+const ZOOKEEPER: &str =
+    "install a JDK 17, ZooKeeper and Curator: apt-get install default-jdk-headless zookeeper libcurator-recipes-java";
+const ETCD: &str = "install it: apt-get install etcd-server etcd-client, dnf install etcd or brew install etcd";
+
+const GO: &str = "install Go 1.23 or later, and see that it can download modules";
 
 const JAVA: &str = "install a JDK 17 and Maven, and see that Maven can download";
 
@@ -20,7 +31,14 @@ pub(crate) fn run() -> Result<(), String> {
 pub(crate) fn needed() -> Result<Outcome, String> {
     let list = std::env::var("LOCKKEEPER_REQUIRE").unwrap_or_default();
     let servers = SERVERS.iter().map(|server| server.name);
-    needed_for(&list, &["redis", "postgres"].into_iter().chain(servers).chain(["redisson"]).collect::<Vec<_>>())
+    needed_for(
+        &list,
+        &["redis", "postgres", "mariadb", "pgbouncer", "zookeeper", "etcd", "etcd-go"]
+            .into_iter()
+            .chain(servers)
+            .chain(["redisson", tools::MDBOOK.name])
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Only what stands in `wanted`; what stands in `list` must be there in the end.
@@ -34,6 +52,28 @@ pub(crate) fn needed_for(list: &str, wanted: &[&str]) -> Result<Outcome, String>
     if wanted.contains(&"postgres") && !provide("postgres", POSTGRES, list, postgres, install)? {
         missing.push("postgres");
     }
+    let install = || apt::install("mariadb-server");
+    if wanted.contains(&"mariadb") && !provide("mariadb", MARIADB, list, || server("mariadbd"), install)? {
+        missing.push("mariadb");
+    }
+    let install = || apt::install("pgbouncer");
+    if wanted.contains(&"pgbouncer") && !provide("pgbouncer", PGBOUNCER, list, || server("pgbouncer"), install)? {
+        missing.push("pgbouncer");
+    }
+    // The package has no service, and the tests start servers of their own.
+    let install = || ["default-jdk-headless", "zookeeper", "libcurator-recipes-java"].into_iter().try_for_each(apt::install);
+    if wanted.contains(&"zookeeper") && !provide("zookeeper", ZOOKEEPER, list, zookeeper, install)? {
+        missing.push("zookeeper");
+    }
+    let install = || apt::install("etcd-server").and_then(|()| apt::install("etcd-client"));
+    if wanted.contains(&"etcd") && !provide("etcd", ETCD, list, etcd, install)? {
+        missing.push("etcd");
+    }
+    let go =
+        || go_driver::find_driver().inspect(|file| println!("    etcd's Go client is driven by {}", file.display())).is_some();
+    if wanted.contains(&"etcd-go") && !provide("etcd-go", GO, list, go, go_driver::build)? {
+        missing.push("etcd-go");
+    }
     for server in SERVERS.iter().filter(|server| wanted.contains(&server.name)) {
         let how = format!("see that pip can download, or set {} to the path of such a server", server.variable);
         let found = || server.find().inspect(|file| println!("    {} is {}", server.name, file.display())).is_some();
@@ -43,6 +83,9 @@ pub(crate) fn needed_for(list: &str, wanted: &[&str]) -> Result<Outcome, String>
     }
     if wanted.contains(&"redisson") && !provide("redisson", JAVA, list, redisson, interop::build)? {
         missing.push("redisson");
+    }
+    if wanted.contains(&tools::MDBOOK.name) && !provide(tools::MDBOOK.name, tools::HOW, list, mdbook, || tools::MDBOOK.build())? {
+        missing.push(tools::MDBOOK.name);
     }
     Ok(if missing.is_empty() { Outcome::Done } else { Outcome::Skipped(format!("no {}", missing.join(", no "))) })
 }
@@ -79,6 +122,22 @@ fn redis() -> bool {
     server.is_some()
 }
 
+/// A server that Debian keeps in a folder that is not on the PATH of everybody.
+fn server(name: &str) -> bool {
+    let debian = std::path::Path::new("/usr/sbin").join(name);
+    let server = find(name).or_else(|| debian.is_file().then_some(debian));
+    if let Some(file) = &server {
+        println!("    {name} is {}", file.display());
+    }
+    server.is_some()
+}
+
+fn etcd() -> bool {
+    let programs = ["etcd", "etcdctl"].map(find);
+    programs.iter().flatten().for_each(|file| println!("    found {}", file.display()));
+    programs.iter().all(Option::is_some)
+}
+
 /// Debian keeps the programs of the server off the PATH.
 fn postgres() -> bool {
     let debian =
@@ -90,8 +149,21 @@ fn postgres() -> bool {
     server.is_some()
 }
 
+fn zookeeper() -> bool {
+    let jar = |name: &str| std::path::Path::new(&format!("/usr/share/java/{name}.jar")).is_file();
+    let found = jar("zookeeper") && jar("curator-recipes") && find("java").is_some() && find("javac").is_some();
+    if found {
+        println!("    zookeeper and Curator are in /usr/share/java");
+    }
+    found
+}
+
 fn redisson() -> bool {
     interop::find_drivers().inspect(|place| println!("    redisson is driven from {}", place.display())).is_some()
+}
+
+fn mdbook() -> bool {
+    tools::MDBOOK.find().inspect(|file| println!("    mdbook is {}", file.display())).is_some()
 }
 
 /// Whether the list, separated by commas, names `what`.

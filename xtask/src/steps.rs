@@ -41,6 +41,12 @@ impl Run {
         self
     }
 
+    /// One more argument.
+    pub(crate) fn and(mut self, argument: &str) -> Self {
+        self.arguments.push(argument.to_owned());
+        self
+    }
+
     pub(crate) fn without(mut self, variable: &'static str) -> Self {
         self.removed.push(variable);
         self

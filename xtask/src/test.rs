@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use crate::binaries;
 use crate::deny;
+use crate::go_driver;
 use crate::interop;
 use crate::package;
 use crate::servers::SERVERS;
 use crate::setup;
-use crate::steps::{Outcome, Run, find, step};
+use crate::steps::{Outcome, Run, step};
 use crate::systems;
+use crate::times::Times;
+use crate::tools;
 
 /// A step: its name, what it shows, and how.
 type Step = (&'static str, &'static str, fn() -> Result<Outcome, String>);
@@ -35,6 +38,9 @@ const STEPS: [Step; 12] = [
             Run::cargo(&[&check[..], &["--features", "redis-cluster,redis-tls"]].concat()),
             Run::cargo(&[&check[..], &["--features", "sqlite"]].concat()),
             Run::cargo(&[&check[..], &["--features", "postgres"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "mysql"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "zookeeper"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "etcd"]].concat()),
             Run::cargo(&[&check[..], &["--features", "config"]].concat()),
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
         ])
@@ -50,23 +56,51 @@ const STEPS: [Step; 12] = [
 
 /// What the library must not depend on without features, and with all of them.
 const NOT_WITHOUT_FEATURES: &[&str] =
-    &["redis", "clap", "axum", "hyper", "rusqlite", "tokio-postgres", "mysql_async", "zookeeper-client", "url"];
-const NEVER: &[&str] = &["clap", "axum", "hyper"];
+    &["redis", "clap", "axum", "hyper", "rusqlite", "tokio-postgres", "mysql_async", "zookeeper-client", "tonic", "url"];
+/// `hyper` comes with etcd's gRPC, as a client, and with nothing else: see docs/decisions/0019-etcd.md.
+const NEVER: &[&str] = &["clap", "axum"];
+const ONLY_WITH_ETCD: &[&str] = &["hyper", "tonic"];
+const ALL_BUT_ETCD: &str = "--features=blocking,testing,redis,redis-tls,sqlite,postgres,mysql,zookeeper,config,conformance";
 
 /// What all tests may take, building them included.
-const LIMIT: Duration = Duration::from_secs(36 * 60);
+const LIMIT: Duration = Duration::from_secs(45 * 60);
 
-/// Runs the steps with these names, or all of them; stops at the first that fails.
-pub(crate) fn run(names: &[String]) -> Result<(), String> {
-    if let Some(unknown) = names.iter().find(|&name| STEPS.iter().all(|(known, ..)| known != name)) {
+/// The steps of `--fast`. They install nothing.
+const FAST: [&str; 5] = ["fmt", "clippy", "dependencies", "deny", "test"];
+
+/// What the tests of `--fast` may take, building them included.
+const FAST_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Runs the steps with these names, or all of them; stops at the first that fails. With `--fast`, only those of them that are quick.
+pub(crate) fn run(words: &[String]) -> Result<(), String> {
+    let (flags, names): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| word.starts_with('-'));
+    if let Some(unknown) = flags.iter().find(|&&flag| flag != "--fast") {
+        return Err(format!("there is no option {unknown}; there is --fast"));
+    }
+    let fast = !flags.is_empty();
+    if let Some(unknown) = names.iter().find(|&&name| STEPS.iter().all(|(known, ..)| known != name)) {
         return Err(format!("there is no step {unknown}; there are {}", self::names()));
     }
+    let wanted = |name: &str| (names.is_empty() || names.iter().any(|&wanted| wanted == name)) && (!fast || FAST.contains(&name));
+    let chosen: Vec<Step> = STEPS.into_iter().filter(|(name, ..)| wanted(name)).collect();
+    if chosen.is_empty() {
+        return Err(format!("none of these steps is quick; --fast has {}", FAST.join(", ")));
+    }
     let mut table = Vec::new();
-    for (name, what, work) in STEPS {
-        if names.is_empty() || names.iter().any(|wanted| wanted == name) {
-            let (outcome, took) = step(name, what, work)?;
-            table.push((name, took.as_secs_f64(), outcome));
+    for (index, &(name, what, work)) in chosen.iter().enumerate() {
+        let (key, work) = match (fast, name) {
+            (true, "test") => ("step test --fast".to_owned(), fast_tests as fn() -> Result<Outcome, String>),
+            _ => (format!("step {name}"), work),
+        };
+        let last = Times::load().get(&key).map_or_else(String::new, |last| format!(", {:.0} s last time", last.as_secs_f64()));
+        let (outcome, took) = step(name, &format!("{what} (step {} of {}{last})", index + 1, chosen.len()), work)?;
+        if matches!(outcome, Outcome::Done) {
+            // Loaded again: the step itself may have written times.
+            let mut times = Times::load();
+            times.set(&key, took);
+            times.save();
         }
+        table.push((name, took.as_secs_f64(), outcome));
     }
     println!("\n{:<14}seconds", "step");
     for (name, seconds, outcome) in &table {
@@ -90,7 +124,9 @@ fn all(commands: &[Run]) -> Result<Outcome, String> {
 }
 
 fn dependencies() -> Result<Outcome, String> {
-    for (features, forbidden) in [("--no-default-features", NOT_WITHOUT_FEATURES), ("--all-features", NEVER)] {
+    for (features, forbidden) in
+        [("--no-default-features", NOT_WITHOUT_FEATURES), ("--all-features", NEVER), (ALL_BUT_ETCD, ONLY_WITH_ETCD)]
+    {
         let tree = Run::cargo(&["tree", "-p", "lockkeeper", "-e", "normal", features, "--prefix", "none"]).capture()?;
         if let Some(found) = intruder(&tree, forbidden) {
             return Err(format!("lockkeeper with {features} depends on {found}; put it behind a feature, or leave it out"));
@@ -109,13 +145,21 @@ fn intruder<'a>(tree: &str, forbidden: &[&'a str]) -> Option<&'a str> {
 fn tests() -> Result<Outcome, String> {
     let drivers = interop::find_drivers();
     let prepare = |test: Run| {
-        let test = knowing_servers(test);
+        let mut test = knowing_servers(test);
+        if let Some(file) = go_driver::find_driver() {
+            test = test.with(go_driver::VARIABLE, file.display().to_string());
+        }
         match &drivers {
             Some(place) => test.with(interop::VARIABLE, place.display().to_string()),
             None => test,
         }
     };
     binaries::run(prepare, LIMIT).map(|()| Outcome::Done)
+}
+
+/// The tests that need no server to be installed, with the same seeds each time.
+fn fast_tests() -> Result<Outcome, String> {
+    binaries::run_fast(FAST_LIMIT).map(|()| Outcome::Done)
 }
 
 /// Adds the paths of servers that are not on the PATH.
@@ -128,17 +172,15 @@ pub(crate) fn knowing_servers(mut test: Run) -> Run {
     test
 }
 
-/// The book needs mdbook, which takes minutes to build. The tests of the guide check its pages, links and code without it.
+/// Builds the book into `target/guide`. The step `test` checks its pages, links and code without mdbook.
 fn guide() -> Result<Outcome, String> {
-    const INSTALL: &str = "cargo install mdbook --no-default-features --locked";
-    if find("mdbook").is_some() {
-        return all(&[Run::new("mdbook", &["build", "docs/guide"])]);
+    match tools::MDBOOK.find() {
+        Some(program) => all(&[Run::new(&program.display().to_string(), &["build", "docs/guide"])]),
+        None if setup::requires(&std::env::var("LOCKKEEPER_REQUIRE").unwrap_or_default(), tools::MDBOOK.name) => {
+            Err("mdbook is missing, and LOCKKEEPER_REQUIRE asks for it; `cargo xtask setup` builds it".to_owned())
+        }
+        None => Ok(Outcome::Skipped("mdbook is missing; `cargo xtask setup` builds it".to_owned())),
     }
-    if setup::requires(&std::env::var("LOCKKEEPER_REQUIRE").unwrap_or_default(), "mdbook") {
-        return Err(format!("mdbook is not installed, and LOCKKEEPER_REQUIRE asks for it; install it: {INSTALL}"));
-    }
-    let why = format!("mdbook is not installed ({INSTALL}); pages, links and code of the guide are checked by the step test");
-    Ok(Outcome::Skipped(why))
 }
 
 fn readme() -> Result<Outcome, String> {
@@ -163,6 +205,14 @@ mod tests {
         let tree = "lockkeeper v0.1.0 (/x)\nurlencoding v2.1.3\ntokio v1.47.0\nserde v1.0.0 (*)\n";
         assert_eq!(intruder(tree, NOT_WITHOUT_FEATURES), None);
         assert_eq!(intruder(&format!("{tree}url v2.5.4\n"), NOT_WITHOUT_FEATURES), Some("url"));
+    }
+
+    #[test]
+    fn fast_has_steps_that_exist_and_no_other_option_does() {
+        assert!(FAST.iter().all(|fast| STEPS.iter().any(|(name, ..)| name == fast)));
+        let run = |words: &[&str]| run(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>()).unwrap_err();
+        assert!(run(&["--quick"]).contains("no option --quick"));
+        assert!(run(&["--fast", "systems"]).contains("none of these steps is quick"));
     }
 
     #[test]
