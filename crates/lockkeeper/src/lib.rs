@@ -38,6 +38,7 @@
 //! | `sqlite:PATH` | one machine | `sqlite` |
 //! | `postgres://USER@HOST/DATABASE` | all machines | `postgres` |
 //! | `mysql://USER@HOST/DATABASE` | all machines | `mysql` |
+//! | `zookeeper://HOST,HOST,HOST/FOLDER` | all machines | `zookeeper` |
 //! | `etcd://HOST,HOST,HOST`, `etcds://` with TLS | all machines | `etcd` |
 //! | `redis://HOST`, `redis+sentinel://`, `redis+cluster://`, `redis+unix://` | all machines | `redis` |
 //! | the same with `rediss` | all machines, with TLS | `redis-tls` |
