@@ -201,7 +201,7 @@ the longest, and then all of a course stay connected and run heats in turn, the 
 Python, a goroutine in Go, a tokio task in Rust, where one task has one thread and more have as many as there are cores. CPU is what the kernel counts for the contestant's processes, and
 `INFO` for the server, in the time of the heat. Requests are scripts, subscriptions and PINGs, as the server counts them.
 
-A *cycle* is: take the lock, give it back, wait for both answers. A *hand-over* lasts from the moment at which a holder begins to release until one of those who waited at that moment has
+A *cycle* is: acquire the lock, release it, wait for both answers. A *hand-over* lasts from the moment at which a holder begins to release until one of those who waited at that moment has
 the lock: if the holder takes it again at once, or a latecomer goes first, that counts as waiting too. *Slowest / fastest* are the turns of the contenders over all heats.
 A millisecond is as long as the language's timer makes it: two with tokio.
 Where the table says *none*, none of those who waited ever got it.

@@ -68,6 +68,6 @@ pub async fn a_release_tells_whether_it_woke_somebody(world: &World) {
     let holder = world.occupy(&name, Claim::Mutex).await;
     let subscription = world.listen(&name, Kind::Mutex, None).await;
     assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, Some(1));
-    assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, Some(0), "nothing was given back");
+    assert_eq!(world.backend().release(release(holder)).await.unwrap().woke, Some(0), "nothing was released");
     drop(subscription);
 }

@@ -265,7 +265,7 @@ pub async fn a_downgrade_needs_the_guard_of_this_lock(world: &World) {
     let error = RwLock::new(&client, "r").downgrade(other).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     assert_eq!(world.holders("r").await, 0);
-    world.until("the guard is given back", || async { world.holders("other").await == 0 }).await;
+    world.until("the guard is released", || async { world.holders("other").await == 0 }).await;
 }
 
 /// An owner that writes may read too; it goes on reading when it has stopped writing, and others may join it then.

@@ -15,11 +15,11 @@ use crate::token::Token;
 /// A hold on something: what all guards have in common.
 ///
 /// A guard derefs to this. Dropping it gives the hold back in the background; it never blocks and never panics, with or
-/// without an executor. `release()` of the guard gives it back now and tells the result.
+/// without an executor. `release()` of the guard releases it now and returns the result.
 #[must_use = "if unused the lock is released at once"]
 pub struct Held {
     hold: Arc<Hold>,
-    /// False once given back.
+    /// False once released.
     live: bool,
 }
 

@@ -322,7 +322,7 @@ impl Hold {
         Held::new(self)
     }
 
-    /// One more guard; `None` if the last one is just giving it back.
+    /// One more guard; `None` if the last one is being released.
     pub(crate) fn reenter(self: &Arc<Self>) -> Result<Option<Held>> {
         self.core().check_process()?;
         if let Some(reason) = self.ended() {
@@ -333,7 +333,7 @@ impl Hold {
         Ok(entered.then(|| Held::new(Arc::clone(self))))
     }
 
-    /// One guard less; whether it was the last, which then has to give it back.
+    /// One guard less; whether it was the last, which then has to release the hold.
     pub(super) fn leave(&self) -> bool {
         let last = self.guards.fetch_sub(1, Ordering::AcqRel) == 1;
         if last && let Some(place) = &self.grounds.place {
@@ -342,7 +342,7 @@ impl Hold {
         last
     }
 
-    /// Ends the hold as given back; `None` if it had not been lost before.
+    /// Ends the hold as released; `None` if it had not been lost before.
     pub(super) fn end(&self) -> Option<LossReason> {
         let now = self.core().runtime.now();
         let reason = self.ended_by(now);

@@ -99,8 +99,8 @@ impl Registry {
     /// Takes out what is due, or nearly, and says when to come again.
     pub(super) fn round(&mut self, now: Instant) -> (Vec<Arc<Hold>>, Instant) {
         let mut due = Vec::new();
-        // A time that was planned stays, also if what it was planned for has ended: whoever takes and gives back again and again would otherwise
-        // have to wake the keeper for each.
+        // A time that was planned stays, also if what it was planned for has ended: repeated acquires and releases would otherwise wake the
+        // keeper each time.
         let mut next = if self.wake_at > now { self.wake_at } else { Instant::NEVER };
         for entry in self.entries.iter_mut().flatten() {
             if entry.due <= now.plus(entry.slack) {

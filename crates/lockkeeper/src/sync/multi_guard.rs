@@ -126,7 +126,7 @@ impl MultiLockGuard {
     /// Gives back what was taken in vain. What a store does not take the keeper sees to.
     pub(super) async fn give_up(self) {
         if let Err(error) = self.release().await {
-            tracing::debug!(%error, "a lock that was not kept was not given back at once");
+            tracing::debug!(%error, "a lock that was not kept was not released at once");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! All of several locks, or none.
 //!
-//! It never waits for one while it holds another, so whatever orders others use there is no deadlock. If one is busy all are given back; then
+//! It never waits for one while it holds another, so whatever orders others use there is no deadlock. If one is busy all are released; then
 //! it waits for that one in the ordinary way, in its queue, and tries the others again from there.
 
 use std::fmt;

@@ -39,7 +39,7 @@ pub struct Semaphore {
 }
 
 /// Holds permits of a [`Semaphore`]. Permits are not fenced.
-#[must_use = "if unused the permits are given back at once"]
+#[must_use = "if unused the permits are released at once"]
 #[clippy::has_significant_drop]
 pub struct Permit(Held);
 

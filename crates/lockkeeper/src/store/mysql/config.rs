@@ -78,7 +78,7 @@ impl Config {
             match key {
                 "socket" if !value.is_empty() => servers.push(Server::Socket(value)),
                 "table" => {
-                    let fits = |text: &str| text.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_');
+                    let fits = |text: &str| text.chars().all(|char| char.is_ascii_alphanumeric() || char == '_');
                     if value.is_empty() || value.len() > 40 || !fits(&value) {
                         return Err(refused("table= is up to 40 ASCII letters, digits and underscores"));
                     }

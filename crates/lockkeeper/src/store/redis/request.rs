@@ -237,7 +237,7 @@ impl Failed {
             Self::Unknown(error) => error::of_unknown(error),
             Self::Unreplicated { acknowledged, wanted, who, .. } => Error::new(
                 ErrorKind::Unreplicated,
-                format!("{acknowledged} of {wanted} {who} have it; it does not count, and is being given back"),
+                format!("{acknowledged} of {wanted} {who} have it; it does not count, and is being released"),
             ),
         }
     }
