@@ -49,6 +49,8 @@ pub(crate) struct LocalQueue {
 #[derive(Debug, Default)]
 struct State {
     waiters: Places<Arc<Waiter>>,
+    /// Waiters that were given something, or are about to be. The keeper takes it back if they do not use it, wherever they stand.
+    given: Vec<Arc<Waiter>>,
     /// The owner of this process that holds the name, as far as is known here.
     held_by: Option<WireOwner>,
     /// Whose request is out; others wait for its answer.
@@ -205,6 +207,7 @@ impl LocalQueue {
         let to = if keeps { core.next_owner() } else { WireOwner { number: slot.number, ..from } };
         slot.offer = Offer::Sent(Box::new(Sent { to, own: !keeps, from, not_after }));
         drop(slot);
+        state.gives(&first);
         let spare_tokens = if keeps && waiters > 1 { MOST_PASSES } else { 0 };
         let request = Acquire::new(release.name.clone(), Claim::Mutex, to, lease).with_times(since, not_after);
         Some(Box::new(Handing::new(Arc::clone(self), first, from, request.with_spare_tokens(spare_tokens), now, keeps)))
@@ -216,6 +219,12 @@ impl State {
     fn asks(&mut self, request: &Acquire, not_after: Instant) {
         let asker = Asker { owner: request.owner, claim: request.claim, until: not_after.plus(MARGIN) };
         self.asker.get_or_insert(asker);
+    }
+
+    /// This waiter is given something. There are few at a time: one that has used what it got is forgotten here.
+    fn gives(&mut self, waiter: &Arc<Waiter>) {
+        self.given.retain(|given| lock(&given.slot).offer.is_given());
+        self.given.push(Arc::clone(waiter));
     }
 
     fn heard(&self) -> Option<u64> {

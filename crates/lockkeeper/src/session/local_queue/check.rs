@@ -63,6 +63,8 @@ impl LocalQueue {
             for waiter in state.waiters.iter() {
                 let mut slot = lock(&waiter.slot);
                 if slot.number == owner.number {
+                    // Its release names the next waiter, so the name counts as held until then.
+                    orphans.extend(slot.offer.given_under().map(|owner| Orphan { owner, claim: Claim::Mutex }));
                     slot.offer = Offer::Nothing;
                     slot.passed_over = true;
                 }
@@ -70,49 +72,23 @@ impl LocalQueue {
             orphans.push(Orphan { owner, claim });
             state.wake_first(now);
         }
-        let (mut passed_over, mut revoked) = (false, false);
-        let State { waiters, held_by, asker, .. } = &mut *state;
+        let (mut passed_over, revoked) = state.take_back(now, &mut orphans);
         // One pass: those that were passed over before stay in the queue.
-        for waiter in waiters.iter() {
+        for waiter in state.waiters.iter() {
             let mut slot = lock(&waiter.slot);
             if slot.passed_over {
                 continue;
             }
-            match &slot.offer {
-                // The release that carries it is not polled. It may not have been sent: then the old holder is released too. The waiter asks by
-                // itself, under a new owner id.
-                Offer::Sent(sent) if now >= sent.not_after.plus(MARGIN) => {
-                    let Sent { to, own, from, .. } = **sent;
-                    slot.offer = if own { Offer::Revoked } else { Offer::Nothing };
-                    *held_by = None;
-                    orphans.extend([to, from].map(|owner| Orphan { owner, claim: Claim::Mutex }));
-                    revoked = true;
-                    break;
-                }
-                Offer::Answered(answered) if now >= slot.due.plus(PICKED_UP_WITHIN) => {
-                    let Answered { to, own, .. } = **answered;
-                    slot.offer = if own { Offer::Revoked } else { Offer::Nothing };
-                    slot.passed_over = true;
-                    if *held_by == Some(to) {
-                        *held_by = None;
-                    }
-                    orphans.push(Orphan { owner: to, claim: Claim::Mutex });
-                }
-                // Its release names the next waiter as the successor, so the name counts as held until then.
-                Offer::Passed(passed) if now >= passed.since.plus(PASSED_WITHIN) => {
-                    orphans.push(Orphan { owner: passed.hold.owner, claim: Claim::Mutex });
-                    slot.offer = Offer::Nothing;
-                    slot.passed_over = true;
-                }
-                Offer::Sent(_) | Offer::Answered(_) | Offer::Passed(_) => break,
+            if slot.offer.is_given() {
+                break;
+            } else if slot.due == Instant::NEVER {
                 // It has just become first.
-                _ if slot.due == Instant::NEVER => {
-                    slot.due = now.plus(RUNS_WITHIN);
-                    break;
-                }
-                _ if asker.is_none() && now >= slot.due => slot.passed_over = true,
-                _ => break,
+                slot.due = now.plus(RUNS_WITHIN);
+                break;
+            } else if state.asker.is_some() || now < slot.due {
+                break;
             }
+            slot.passed_over = true;
             passed_over = true;
         }
         if revoked {
@@ -135,5 +111,48 @@ impl LocalQueue {
         drop(state);
         drop(unused);
         (orphans, next)
+    }
+}
+
+impl State {
+    /// Takes back what waiters were given and did not use in time, wherever they stand: one that was passed over and runs again may stand before
+    /// them. Tells whether waiters were passed over, and whether a hand-over was revoked.
+    fn take_back(&mut self, now: Instant, orphans: &mut Vec<Orphan>) -> (bool, bool) {
+        let (mut passed_over, mut revoked) = (false, false);
+        let Self { given, held_by, .. } = self;
+        given.retain(|waiter| {
+            let mut slot = lock(&waiter.slot);
+            match &slot.offer {
+                // The release that carries it is not polled. It may not have been sent: then the old holder is released too. The waiter asks by
+                // itself, under a new owner id.
+                Offer::Sent(sent) if now >= sent.not_after.plus(MARGIN) => {
+                    let Sent { to, own, from, .. } = **sent;
+                    slot.offer = if own { Offer::Revoked } else { Offer::Nothing };
+                    *held_by = None;
+                    orphans.extend([to, from].map(|owner| Orphan { owner, claim: Claim::Mutex }));
+                    revoked = true;
+                }
+                Offer::Answered(answered) if now >= slot.due.plus(PICKED_UP_WITHIN) => {
+                    let Answered { to, own, .. } = **answered;
+                    slot.offer = if own { Offer::Revoked } else { Offer::Nothing };
+                    slot.passed_over = true;
+                    if *held_by == Some(to) {
+                        *held_by = None;
+                    }
+                    orphans.push(Orphan { owner: to, claim: Claim::Mutex });
+                    passed_over = true;
+                }
+                // Its release names the next waiter as the successor, so the name counts as held until then.
+                Offer::Passed(passed) if now >= passed.since.plus(PASSED_WITHIN) => {
+                    orphans.push(Orphan { owner: passed.hold.owner, claim: Claim::Mutex });
+                    slot.offer = Offer::Nothing;
+                    slot.passed_over = true;
+                    passed_over = true;
+                }
+                _ => {}
+            }
+            slot.offer.is_given()
+        });
+        (passed_over, revoked)
     }
 }

@@ -47,6 +47,7 @@ impl LocalQueue {
         }
         slot.offer = Offer::Passed(Box::new(Passed { hold: next, since: now }));
         drop(slot);
+        state.gives(&first);
         state.passes = true;
         drop(state);
         first.wake.notify_one();

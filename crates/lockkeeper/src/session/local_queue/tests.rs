@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::owner::ClientId;
 use crate::runtime::Runtime;
 use crate::session::acquisition::Stand;
-use crate::session::{Left, Session, Settings};
+use crate::session::{Left, Session, Settings, WireHold};
 
 const LIMIT: Duration = Duration::from_secs(3);
 
@@ -223,6 +223,48 @@ async fn a_late_answer_is_not_taken_for_that_of_another_hand_over() {
     assert_eq!(turn.stand(&again, true, later), Stand::Wait);
     assert_eq!(next.deliver(Delivered::Answered(Some(granted())), later), None);
     assert_eq!(turn.stand(&again, true, later).granted_to(again.owner), Some(again.owner));
+}
+
+/// A session at a store where holds pass from guard to guard.
+fn session_that_passes_holds() -> Session {
+    session_with(|can| can.with_hand_over_if_alone().with_token_ranges().with_fencing().with_refuses_late())
+}
+
+/// The request of a waiter is out when a guard keeps the name for it under another owner. Then the waiter does not run any more.
+#[tokio::test(start_paused = true)]
+async fn what_was_kept_for_a_waiter_is_released_when_its_own_request_is_revoked() {
+    let session = session_that_passes_holds();
+    let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
+    let (now, holder, wait) = (core.runtime.now(), request(1), request(2));
+    queue.taken(holder.owner, false, now);
+    let turn = queue.join(core, &wait.name);
+    assert_eq!(turn.stand(&wait, true, now), Stand::Behind);
+    turn.asks(&wait, now.plus(LIMIT));
+    let handing = queue.hand_over(&release(&holder), core).unwrap();
+    let kept = handing.request().owner;
+    assert!(handing.keeps() && kept != wait.owner);
+    assert_eq!(handing.deliver(Delivered::Answered(Some(granted())), now.plus(LIMIT)), None);
+    let orphans = [kept, wait.owner].map(|owner| Orphan { owner, claim: Claim::Mutex });
+    assert_eq!(queue.check(now.plus(LIMIT + MARGIN)).0, orphans);
+}
+
+/// A waiter that was passed over runs again, and stands before the one that was given the hold and does not run.
+#[tokio::test(start_paused = true)]
+async fn a_hold_is_taken_back_also_from_a_waiter_that_is_not_first() {
+    let session = session_that_passes_holds();
+    let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
+    let (now, first, second, holder) = (core.runtime.now(), request(1), request(2), request(9).owner);
+    queue.taken(holder, false, now);
+    let (slow, next) = (queue.join(core, &first.name), queue.join(core, &first.name));
+    assert_eq!((slow.stand(&first, true, now), next.stand(&second, true, now)), (Stand::Behind, Stand::Wait));
+    let later = now.plus(SHOWS_UP_WITHIN);
+    queue.check(later);
+    let grant = Grant::new(Some(5), Duration::from_secs(30)).with_spare_tokens(16);
+    assert!(queue.pass(&WireHold::granted(holder, grant, later), later), "to the second waiter");
+    assert_eq!(slow.stand(&first, true, later), Stand::Behind);
+    assert_eq!(queue.check(later.plus(Duration::from_millis(49))).0, []);
+    assert_eq!(queue.check(later.plus(Duration::from_millis(50))).0, [Orphan { owner: holder, claim: Claim::Mutex }]);
+    assert!(matches!(next.stand(&second, true, later), Stand::Wait), "it was taken back");
 }
 
 #[tokio::test(start_paused = true)]

@@ -54,6 +54,22 @@ pub(super) enum Offer {
     Closed,
 }
 
+impl Offer {
+    /// Whether the waiter has something to pick up, or will have.
+    pub(super) const fn is_given(&self) -> bool {
+        matches!(self, Self::Sent(_) | Self::Answered(_) | Self::Passed(_))
+    }
+
+    /// The owner other than the waiter's own under which it was given something.
+    pub(super) fn given_under(&self) -> Option<WireOwner> {
+        match self {
+            Self::Answered(answered) if !answered.own => Some(answered.to),
+            Self::Passed(passed) => Some(passed.hold.owner),
+            _ => None,
+        }
+    }
+}
+
 /// What sets one request for a mutex apart from another.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wish {
