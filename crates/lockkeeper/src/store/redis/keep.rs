@@ -4,7 +4,7 @@ use super::locks::{attempt, check_successor, released, spare, text};
 use super::request::{Request, Site};
 use super::{RedisStore, millis, names, parsed, script};
 use crate::backend::{Acquire, Kind, Release, Released};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 impl RedisStore {
     /// Releases, and grants to `then` if nobody else waits. The server counts subscribers, ours included, so it is told how many are ours: one, if the
@@ -29,8 +29,12 @@ impl RedisStore {
         let numbers: Vec<i64> = parsed(answer)?;
         match (&numbers[..], doubt) {
             (&[held, woke], _) => Ok(released(held, woke)),
-            // It moved, and the replicas that were asked for may not have it: neither the old owner nor the new one holds it for certain.
-            (_, Some(doubt)) => Err(doubt),
+            // It moved, and the replicas that were asked for may not have it: neither the old owner nor the new one holds it for certain. The caller
+            // asked for a release, not for a grant: it asks again, and learns that the old owner does not hold it.
+            (_, Some(doubt)) => {
+                Err(Error::new(ErrorKind::Indeterminate, "the lock may not have been kept for the next waiter")
+                    .with_source(doubt))
+            }
             (numbers, None) => {
                 let held = numbers.first() == Some(&1);
                 Ok(Released { held, next: Some(attempt(numbers.get(1..).unwrap_or_default(), then)?), woke: Some(0) })
