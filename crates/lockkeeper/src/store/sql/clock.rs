@@ -14,6 +14,9 @@ use crate::runtime::Instant;
 /// Two clocks may drift apart by this part of the time since they were compared.
 const DRIFT: i64 = 2_000;
 
+/// A range older than this is measured again before a step is computed with it.
+const STALE: Duration = Duration::from_secs(30);
+
 /// A step that the server carries out later than this after it was computed is computed again.
 const SLACK: i64 = 1_000_000;
 
@@ -64,6 +67,11 @@ impl Clock {
         let anchor = if (least..=most).contains(&old.anchor) { old.anchor } else { least };
         let new = Range { widest: old.widest, ..new };
         *range = if least <= most { Range { least, most, anchor, ..new } } else { new };
+    }
+
+    /// Whether the range is so old that it is measured again before it is used: it widens with time.
+    pub(crate) fn is_stale(&self, now: Instant) -> bool {
+        now.since(self.range().measured) > STALE
     }
 
     /// The server's time at `now`.
@@ -174,6 +182,19 @@ mod tests {
         let now = clock.window(at(100 * SECOND + 500_020));
         assert!(now.at_least(expires.since(now.now())) <= Duration::from_secs(2), "{then:?} {now:?}");
         assert!(expires.since(now.now()) > Duration::from_secs(2), "the control");
+    }
+
+    #[test]
+    fn a_range_that_was_not_measured_for_long_is_stale_until_it_is_measured() {
+        let clock = Clock::new(100 * SECOND, at(100 * SECOND), at(100 * SECOND + 10));
+        assert!(!clock.is_stale(at(129 * SECOND)));
+        let weekend = 100 * SECOND + 60 * 3_600 * SECOND;
+        assert!(clock.is_stale(at(weekend)));
+        clock.observe(weekend, at(weekend), at(weekend + 100));
+        assert!(!clock.is_stale(at(weekend + SECOND)));
+        let left = Duration::from_secs(30);
+        let window = clock.window(at(weekend + SECOND));
+        assert!(window.uncertainty() < Duration::from_millis(2) && left - window.at_least(left) < Duration::from_millis(4));
     }
 
     #[test]

@@ -211,7 +211,7 @@ impl<D: Dial> Steps<D> {
             if round > 1 {
                 self.pause().await;
             }
-            let live = self.link.live().await?;
+            let live = self.live(&requests[open[0]].name).await.map_err(Failed::into_error)?;
             let names: BTreeSet<&Name> = open.iter().map(|index| &requests[*index].name).collect();
             let mut work = Work::default();
             let mut unknown = Vec::new();

@@ -43,6 +43,19 @@ pub(super) struct Computed<T> {
 pub(super) type Run<T> = dyn Fn(&mut RecordEngine<'_, Work>, &Window) -> Result<T> + Send + Sync;
 
 impl<D: Dial> Steps<D> {
+    /// A connection whose clock was measured lately. Leases are prolonged by what is not known of the clock, so after a long pause a hold of a
+    /// process that crashes would stay for minutes.
+    pub(super) async fn live(&self, name: &Name) -> std::result::Result<Arc<D::Live>, Failed> {
+        let live = self.link.live().await.map_err(Failed::Error)?;
+        let sent = self.runtime.now();
+        if live.clock().is_stale(sent) {
+            // Any answer tells the time.
+            let read = live.read(std::slice::from_ref(name)).await?;
+            live.clock().observe(read.clock, sent, self.runtime.now());
+        }
+        Ok(live)
+    }
+
     /// One step on one name: its answer, and how many clients it notified.
     pub(super) async fn step<T: Send + 'static>(
         &self,
@@ -72,7 +85,7 @@ impl<D: Dial> Steps<D> {
         let mut attempts = 0;
         while attempts < ATTEMPTS && times_blocked < plan.attempts {
             attempts += 1;
-            let live = self.link.live().await.map_err(Failed::Error)?;
+            let live = self.live(name).await?;
             if wrong_guesses >= GUESSES {
                 let began = self.runtime.now();
                 match self.locked(live, name, plan, Arc::clone(&run)).await {
@@ -246,11 +259,13 @@ fn put(name: Name, work: &NameWork, token_before: u64, next: i64) -> Result<Put>
         let message = format!("the token {} exceeds the maximum of {}", rows.token, i64::MAX);
         return Err(Error::new(ErrorKind::InvalidArgument, message));
     }
+    let grants = rows.token > token_before;
     Ok(Put {
         version: rows.version,
         next,
-        token: rows.token,
-        grants: rows.token > token_before,
+        // A row that is created without a grant gets the last token of removed rows from the server, which takes only larger ones from us.
+        token: if rows.version.is_none() && !grants { 0 } else { rows.token },
+        grants,
         body: rows.head.as_ref().map(text::head_body).transpose()?,
         parts: put.iter().filter_map(|key| rows.parts.get(key)).copied().collect(),
         deleted: deleted.iter().copied().collect(),
@@ -268,4 +283,23 @@ pub(super) fn written(after: NameRows, put: &Put, token: u64) -> NameRows {
 pub(super) fn contended(name: &Name) -> Error {
     let message = format!("the row of {name:?} changed each time before it could be written; nothing was done, try again");
     Error::new(ErrorKind::Unavailable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The server creates a row with a token only if that is larger than all of removed rows. What is known of an absent row is just that number.
+    #[test]
+    fn a_row_that_is_created_without_a_grant_brings_no_token() {
+        let name = Name::new("n").unwrap();
+        let token_of = |version: Option<i64>, before: u64| {
+            let work = Work::of(&name, NameRows { version, token: 7, ..NameRows::default() });
+            let (_, work) = work.0.into_iter().next().unwrap();
+            put(name.clone(), &work, before, 1).map(|put| (put.token, put.grants)).unwrap()
+        };
+        assert_eq!(token_of(None, 7), (0, false), "a latch, a counter, a permit");
+        assert_eq!(token_of(None, 6), (7, true));
+        assert_eq!(token_of(Some(3), 7), (7, false));
+    }
 }
