@@ -70,7 +70,8 @@ impl State {
         match self.queue.iter_mut().find(|place| place.owner == owner) {
             Some(place) => place.expires = place.expires.max(until),
             None => {
-                let seq = self.queue.last().map_or(0, |last| last.seq + 1);
+                // A row that others wrote may have the largest number there is: no overflow, and nobody gets before it.
+                let seq = self.queue.last().map_or(0, |last| last.seq.saturating_add(1));
                 self.queue.push(Place { owner, expires: until, seq });
             }
         }
