@@ -35,9 +35,6 @@ const THREADS: [(&str, &str); 4] =
 /// What `cargo xtask test --fast` leaves out: the named tests of a program, or all of it where the list is empty.
 const SLOW: [(&str, &[&str]); 2] = [("lockkeeper/sqlite", &[]), ("lockkeeper-cli/cli", &[])];
 
-/// Programs whose tests do not pass every time yet. They are left out and named; `cargo test --all-features --test mysql` runs them.
-const NOT_STABLE: [&str; 1] = ["lockkeeper/mysql"];
-
 /// One program to run, and the folder to run it in.
 #[derive(Debug, PartialEq, Eq)]
 struct Binary {
@@ -104,13 +101,6 @@ fn run_chosen(
     let mut times = Times::load();
     let mut waiting: Vec<(String, Run)> = parse(&built)?
         .into_iter()
-        .filter(|binary| {
-            let left_out = NOT_STABLE.contains(&binary.name.as_str());
-            if left_out {
-                println!("    left out: {}, which does not pass every time yet", binary.name);
-            }
-            !left_out
-        })
         .filter_map(|binary| {
             let command = Run::new(&binary.program.display().to_string(), &[]).inside(&binary.folder);
             let command = match THREADS.iter().find(|(name, _)| *name == binary.name) {

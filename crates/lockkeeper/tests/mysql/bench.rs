@@ -9,8 +9,12 @@ use lockkeeper::owner::{ClientId, WireOwner};
 use lockkeeper::runtime::{Instant, Runtime};
 use lockkeeper::store::mysql::{Config, MysqlStore};
 use lockkeeper_testkit::mariadb::MariaDb;
+use lockkeeper_testkit::poll::async_until_within;
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, OptsBuilder};
+
+/// What a URL has in addition for clients that are not notified by the server: they never are.
+pub(crate) const POLLING: &str = "";
 
 pub(crate) struct Bench {
     /// The server ends with the last test that uses it.
@@ -44,6 +48,14 @@ impl Bench {
     /// A plain connection, in the database of the store.
     pub(crate) async fn plain(&self) -> Plain {
         plain(self.server.port, &self.database).await
+    }
+
+    /// Waits until somebody waits for the name, as far as its row tells.
+    pub(crate) async fn until_waited_for(&self, name: &str) {
+        let plain = self.plain().await;
+        let marked = format!("SELECT 1 FROM lockkeeper_head WHERE name = {} AND watched > 0", hex(name.as_bytes()));
+        let is_marked = || async { plain.first::<i64>(marked.clone()).await.is_some() };
+        async_until_within(Duration::from_secs(20), "somebody waits", is_marked).await;
     }
 
     pub(crate) fn ask(&self, name: &str, number: u64) -> Acquire {

@@ -12,6 +12,8 @@ mod model;
 mod names;
 mod rights;
 mod traps;
+#[path = "../postgres/turns.rs"]
+mod turns;
 
 mod contract {
     //! The MySQL store keeps the contract.

@@ -8,8 +8,12 @@ use lockkeeper::name::Name;
 use lockkeeper::owner::{ClientId, WireOwner};
 use lockkeeper::runtime::{Instant, Runtime};
 use lockkeeper::store::postgres::{Config, PostgresStore};
+use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::postgres::Postgres;
 use tokio_postgres::{Client, NoTls};
+
+/// What a URL has in addition for clients that are not notified by the server.
+pub(crate) const POLLING: &str = "&push=off";
 
 pub(crate) struct Bench {
     /// The server ends with the last test that uses it.
@@ -45,6 +49,14 @@ impl Bench {
         let client = plain(self.server.port).await;
         client.batch_execute(&format!("SET search_path = {}", self.schema)).await.expect("a schema");
         client
+    }
+
+    /// Waits until somebody waits for the name, as far as its row tells.
+    pub(crate) async fn until_waited_for(&self, name: &str) {
+        let plain = self.plain().await;
+        let marked = "SELECT 1 FROM lockkeeper_head WHERE name = $1 AND watched > 0";
+        let is_marked = || async { plain.query_opt(marked, &[&name.as_bytes()]).await.unwrap().is_some() };
+        async_until_within(Duration::from_secs(20), "somebody waits", is_marked).await;
     }
 
     pub(crate) fn ask(&self, name: &str, number: u64) -> Acquire {

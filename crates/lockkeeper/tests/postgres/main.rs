@@ -12,6 +12,7 @@ mod rights;
 mod silence;
 mod surroundings;
 mod traps;
+mod turns;
 
 mod contract {
     //! The PostgreSQL store keeps the contract.

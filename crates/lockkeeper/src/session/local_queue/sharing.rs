@@ -157,13 +157,14 @@ impl Sharing {
         self.back_off = Some(BackOff { until: now.plus(self.length(now.since(sent))), seen_with });
     }
 
+    /// What a notification takes, and what those that were notified need to ask.
     fn length(&self, round_trip: Duration) -> Duration {
-        let round_trips = (round_trip * ROUND_TRIPS).min(LONGEST).max(self.notifies_within);
+        let round_trips = (round_trip * ROUND_TRIPS).min(LONGEST);
         if self.unused < UNUSED || self.unused.is_multiple_of(FULL_AGAIN) {
-            return BACK_OFF.max(round_trips);
+            return self.notifies_within + BACK_OFF.max(round_trips);
         }
         let shortened = BACK_OFF / 2_u32.saturating_pow((self.unused - UNUSED).min(8));
-        shortened.max(SHORTEST).max(round_trips)
+        self.notifies_within + shortened.max(SHORTEST).max(round_trips)
     }
 
     /// Another process holds the name: the back-off did what it is for.
@@ -271,6 +272,18 @@ mod tests {
         sharing.saw_another_holder();
         sharing.released(false, 1, None, NOW, NOW);
         assert!(sharing.back_off_until(None, NOW).is_none() && !sharing.is_contested());
+    }
+
+    #[test]
+    fn a_back_off_leaves_time_to_ask_after_a_notification_that_takes_long() {
+        let mut sharing = Sharing::default();
+        sharing.notified_within(ms(125));
+        sharing.released(true, 1, None, NOW, NOW.plus(ms(10)));
+        assert_eq!(sharing.back_off_until(None, NOW), Some(NOW.plus(ms(10 + 125 + 40))));
+        for _ in 0..10 {
+            sharing.released(true, 1, None, NOW, NOW);
+            assert!(sharing.back_off_until(None, NOW).unwrap().since(NOW) > ms(125), "also if nobody came before");
+        }
     }
 
     #[test]

@@ -151,6 +151,12 @@ impl<K: Eq + Hash> Listeners<K> {
         self.table().keys.get(key).is_some_and(|listening| !listening.all.is_empty())
     }
 
+    /// How many subscribed to everything under the key.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn unfiltered(&self, key: &K) -> u32 {
+        self.table().keys.get(key).map_or(0, |listening| listening.all.len().try_into().unwrap_or(u32::MAX))
+    }
+
     /// Whether a client other than this one waits under the key.
     pub(crate) fn has_other_client(&self, key: &K, client: ClientId) -> bool {
         self.table().keys.get(key).is_some_and(|listening| {

@@ -45,7 +45,8 @@ impl MysqlStore {
     /// [`ErrorKind::Unavailable`] if it cannot be reached, or only reads; [`ErrorKind::Denied`] if it refuses the user, or the user may not
     /// create the tables; [`ErrorKind::Config`] if there is no such database, its tables are of a newer lockkeeper, or the server is too old.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
-        let (worker, texts) = (Worker::start(runtime, "mysql", std::future::ready(()))?, Arc::new(Texts::new(&config)));
+        let instance = runtime.client_id().bits() as i64;
+        let (worker, texts) = (Worker::start(runtime, "mysql", std::future::ready(()))?, Arc::new(Texts::new(&config, instance)));
         let link = Link::new(Arc::new(Dialer { config, runtime: runtime.clone(), worker, texts }));
         let live = link.live().await?;
         let dialer = Arc::clone(link.dial());
@@ -58,7 +59,7 @@ impl MysqlStore {
         });
         let id: Arc<str> = prepared.await??.into();
         let wakeups = Poll::new(link.clone());
-        Ok(Arc::new(Self(Arc::new(SqlStore { steps: Steps::new(link, runtime.clone()), wakeups, id }))))
+        Ok(Arc::new(Self(Arc::new(SqlStore { steps: Steps::new(link, runtime.clone(), wakeups), id }))))
     }
 
     /// The SQL that creates what the store needs, for somebody who may run it.

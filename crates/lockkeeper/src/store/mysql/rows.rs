@@ -81,8 +81,8 @@ pub(super) fn locked(name: &Name, sets: &Sets) -> Result<(NameRows, i64), Failed
 pub(super) struct Fit {
     pub(super) clock: i64,
     in_time: bool,
-    /// How many notice that everybody became grantable, by the name of a head row that was locked.
-    heads: HashMap<Vec<u8>, u32>,
+    /// Whether clients of other stores wait for everything at it, by the name of a head row that was locked.
+    heads: HashMap<Vec<u8>, bool>,
     fences: BTreeSet<Vec<u8>>,
     versions: HashMap<Vec<u8>, i64>,
 }
@@ -92,8 +92,7 @@ impl Fit {
         let versions = set(sets, ROWS).iter().filter_map(|row| Some((get(row, 0).ok()?, get(row, 1).ok()?))).collect();
         let clock = number(set(sets, HEADER).first(), 0).unwrap_or(0);
         let in_time = (bounds.earliest..=bounds.until).contains(&clock);
-        let waits = |row: &Row, column| get::<i64>(row, column).is_ok_and(|until| until > clock);
-        let head = |row: &Row| Some((get(row, 0).ok()?, u32::from(waits(row, 1)) + u32::from(waits(row, 2))));
+        let head = |row: &Row| Some((get(row, 0).ok()?, get::<i64>(row, 1).is_ok_and(|until| until > clock)));
         let heads = set(sets, HEADS).iter().filter_map(head).collect();
         let fences = set(sets, FENCES).iter().filter_map(|row| get(row, 0).ok()).collect();
         Self { clock, in_time, heads, fences, versions }
@@ -112,10 +111,10 @@ impl Fit {
         self.is_current(put) && self.is_ours(put)
     }
 
-    /// How many clients notice the put.
+    /// How many notice the put, besides those who wait here.
     pub(super) fn woke(&self, put: &Put) -> u32 {
-        let all = self.heads.get(put.name.as_str().as_bytes()).filter(|_| put.wake.all).copied();
-        all.unwrap_or(0) + u32::from(put.wake.head.is_some())
+        let all = put.wake.all && self.heads.get(put.name.as_str().as_bytes()).is_some_and(|others| *others);
+        u32::from(all) + u32::from(put.wake.head.is_some())
     }
 
     pub(super) fn all(&self, puts: &[Put]) -> bool {

@@ -49,6 +49,8 @@ pub(super) struct Texts {
     fence: String,
     client: String,
     pub(super) store: String,
+    /// Tells this store from others, in marks of names that are waited for.
+    instance: i64,
 }
 
 /// A value as statements have it.
@@ -76,9 +78,9 @@ fn woken(put: &Put) -> (i64, i64, String) {
 }
 
 impl Texts {
-    pub(super) fn new(config: &Config) -> Self {
+    pub(super) fn new(config: &Config, instance: i64) -> Self {
         let [head, part, fence, client, store] = ["head", "part", "fence", "client", "store"].map(|name| config.table(name));
-        Self { head, part, fence, client, store }
+        Self { head, part, fence, client, store, instance }
     }
 
     /// The statements that create everything; also what an administrator is told to run.
@@ -98,9 +100,10 @@ impl Texts {
     pub(super) fn put_one(&self, batch: &mut Batch, put: &Put, Bounds { earliest, until }: Bounds) {
         let (head, fence, name, token) = (&self.head, &self.fence, of(&put.name), put.token);
         let version = put.version.unwrap_or(0);
-        batch.push("SET @lk_v = NULL, @lk_k = 0, @lk_f = NULL, @lk_w = 0, @lk_o = 0");
+        batch.push("SET @lk_v = NULL, @lk_k = 0, @lk_f = NULL, @lk_w = 0");
         batch.push(format!(
-            "SELECT version, token, watched, others INTO @lk_v, @lk_k, @lk_w, @lk_o FROM {head} WHERE name = {name} FOR UPDATE SKIP LOCKED"
+            "SELECT version, token, {} INTO @lk_v, @lk_k, @lk_w FROM {head} WHERE name = {name} FOR UPDATE SKIP LOCKED",
+            self.others_wait_until()
         ));
         if put.grants {
             batch.push(format!("SELECT token INTO @lk_f FROM {fence} WHERE name = {name} FOR UPDATE SKIP LOCKED"));
@@ -124,7 +127,7 @@ impl Texts {
         batch.commit();
         // Locked: the row is there and was skipped, or only the fence keeps the grant out.
         let skipped = if put.grants { format!("IFNULL(@lk_v = {version} AND @lk_f IS NULL, 0)") } else { "0".to_owned() };
-        let woke = if put.wake.all { "(@lk_w > @lk_t) + (@lk_o > @lk_t)" } else { "0" };
+        let woke = if put.wake.all { "(@lk_w > @lk_t)" } else { "0" };
         batch.push(format!(
             "SELECT @lk_ok, GREATEST(@lk_k, {token}), {woke} + {}, \
              {skipped} OR (@lk_v IS NULL AND EXISTS (SELECT 1 FROM {head} WHERE name = {name}))",
@@ -181,13 +184,18 @@ impl Texts {
         }
     }
 
+    /// Until when clients of other stores than this one wait for everything at a row, as far as is known.
+    fn others_wait_until(&self) -> String {
+        format!("IF(watcher = {}, others, watched)", self.instance)
+    }
+
     /// Locks the rows of some names, in their order, and the fences of some; reads the clock and the rows.
     pub(super) fn lock_many(&self, batch: &mut Batch, names: &[Name], grants: &[Name]) {
         let lock = |columns: &str, table: &str, names: &[Name]| {
             let names = if names.is_empty() { "NULL".to_owned() } else { list(names) };
             format!("SELECT {columns} FROM {table} WHERE name IN ({names}) ORDER BY name FOR UPDATE SKIP LOCKED")
         };
-        batch.push(lock("name, watched, others", &self.head, names));
+        batch.push(lock(&format!("name, {}", self.others_wait_until()), &self.head, names));
         batch.push(lock("name", &self.fence, grants));
         self.read(batch, names, "TRUE");
     }
@@ -267,7 +275,8 @@ impl Texts {
     }
 
     /// Marks rows that are locked as waited for.
-    pub(super) fn mark(&self, batch: &mut Batch, rows: &[Row], instance: i64, window: i64) {
+    pub(super) fn mark(&self, batch: &mut Batch, rows: &[Row], window: i64) {
+        let instance = self.instance;
         let names: Vec<String> = rows.iter().filter_map(|row| get::<Vec<u8>>(row, 0).ok()).map(|name| hex(&name)).collect();
         if !names.is_empty() {
             batch.push(format!(

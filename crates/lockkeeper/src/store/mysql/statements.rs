@@ -273,7 +273,7 @@ impl Statements for Live {
         })
     }
 
-    fn mark<'a>(&'a self, names: &'a [Name], instance: i64, window: i64) -> BoxFuture<'a, Result<(), Failed>> {
+    fn mark<'a>(&'a self, names: &'a [Name], window: i64) -> BoxFuture<'a, Result<(), Failed>> {
         Box::pin(async move {
             let (texts, mut first) = (Arc::clone(&self.texts), Batch::begin());
             texts.lock_many(&mut first, names, &[]);
@@ -281,7 +281,7 @@ impl Statements for Live {
             let then = move |sets: &Sets| {
                 let mut batch = Batch::default();
                 let locked = sets.get(1).map_or(&[][..], |set| set);
-                texts.mark(&mut batch, locked, instance, window);
+                texts.mark(&mut batch, locked, window);
                 let _ = sender.send(locked.len());
                 batch
             };

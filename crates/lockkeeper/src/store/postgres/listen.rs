@@ -20,7 +20,7 @@ use crate::runtime::{self, BoxFuture, Instant, Runtime};
 use crate::store::kit::listeners::Listeners;
 use crate::store::sql::link::first_usable;
 use crate::store::sql::store::Wakeups;
-use crate::store::sql::{Failed, Link, text};
+use crate::store::sql::{Failed, Link, Put, text};
 
 /// How long a mark counts.
 const MARKED: Duration = Duration::from_secs(15);
@@ -54,8 +54,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 pub(super) struct Notifications {
     link: Link<Dialer>,
     listeners: Arc<Listeners>,
-    /// Tells marks of this store from others.
-    instance: i64,
     marks: Mutex<HashMap<Name, Mark>>,
     state: watch::Sender<State>,
     /// A mark has to be made soon.
@@ -81,9 +79,8 @@ enum State {
 
 impl Notifications {
     pub(super) fn new(link: Link<Dialer>) -> Arc<Self> {
-        let instance = link.dial().runtime.client_id().bits() as i64;
         let (listeners, marks) = Default::default();
-        Arc::new(Self { link, listeners, instance, marks, state: watch::Sender::new(State::Idle), due: Arc::default() })
+        Arc::new(Self { link, listeners, marks, state: watch::Sender::new(State::Idle), due: Arc::default() })
     }
 
     fn shared(&self) -> &Arc<Dialer> {
@@ -159,8 +156,8 @@ impl Notifications {
         let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
         let versions: Vec<i64> = names.iter().map(|_| self.runtime().client_id().bits() as i64).collect();
         let window = i64::try_from(MARKED.as_micros()).unwrap_or(i64::MAX);
-        let parameters: [super::statements::Parameter<'_>; 4] =
-            [(&bytes, Type::BYTEA_ARRAY), (&versions, Type::INT8_ARRAY), (&window, Type::INT8), (&self.instance, Type::INT8)];
+        let parameters: [super::statements::Parameter<'_>; 3] =
+            [(&bytes, Type::BYTEA_ARRAY), (&versions, Type::INT8_ARRAY), (&window, Type::INT8)];
         let rows = live.query(&live.texts.mark, &parameters).await?;
         let mut marks = self.marks();
         for row in &rows {
@@ -224,6 +221,11 @@ impl Notifications {
 }
 
 impl Wakeups for Notifications {
+    /// They are told by the server, as those elsewhere are.
+    fn wrote(&self, put: &Put) -> u32 {
+        if put.wake.all { self.listeners.unfiltered(&put.name) } else { 0 }
+    }
+
     /// Subscribes to everything at the name, or only to what concerns the owner's place in its queue.
     fn subscribe(self: Arc<Self>, watch: Watch) -> BoxFuture<'static, Result<Subscription>> {
         Box::pin(async move {
@@ -271,7 +273,7 @@ async fn listen(store: Weak<Notifications>, servers: Vec<super::Config>, channel
                 there.state.send_replace(State::Listening);
                 // Notifications may have been missed.
                 there.listeners.notify_all();
-                let (runtime, instance) = (there.runtime().clone(), there.instance);
+                let runtime = there.runtime().clone();
                 drop(there);
                 let mut tick = runtime.now().plus(TICK);
                 loop {
@@ -295,8 +297,7 @@ async fn listen(store: Weak<Notifications>, servers: Vec<super::Config>, channel
                     drop(there);
                     if let Some((name, watched)) = unmark {
                         let bytes = name.as_str().as_bytes();
-                        let parameters: [super::statements::Parameter<'_>; 3] =
-                            [(&bytes, Type::BYTEA), (&instance, Type::INT8), (&watched, Type::INT8)];
+                        let parameters: [super::statements::Parameter<'_>; 2] = [(&bytes, Type::BYTEA), (&watched, Type::INT8)];
                         let unmarked = runtime::within(PING, Box::pin(client.query_typed(&texts.unmark, &parameters))).await;
                         let Some(unmarked) = unmarked else { break };
                         if let Err(error) = unmarked {

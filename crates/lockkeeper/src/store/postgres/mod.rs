@@ -48,7 +48,9 @@ impl PostgresStore {
     /// [`ErrorKind::Unavailable`] if it cannot be reached, or only reads; [`ErrorKind::Denied`] if it refuses the user, or the user may not
     /// create the tables; [`ErrorKind::Config`] if there is no such database, or its tables are of a newer lockkeeper.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
-        let (worker, texts) = (Worker::start(runtime, "postgres", std::future::ready(()))?, Arc::new(Texts::new(&config)));
+        let instance = runtime.client_id().bits() as i64;
+        let (worker, texts) =
+            (Worker::start(runtime, "postgres", std::future::ready(()))?, Arc::new(Texts::new(&config, instance)));
         let (channel, servers) = (Arc::new(OnceLock::new()), config.servers());
         let dialer = Dialer { config, servers, runtime: runtime.clone(), worker, texts, channel: Arc::clone(&channel) };
         let link = Link::new(Arc::new(dialer));
@@ -66,7 +68,7 @@ impl PostgresStore {
         channel.get_or_init(|| format!("lockkeeper_{}", id.replace('-', "")));
         let wakeups: Arc<dyn Wakeups> =
             if link.dial().config.push { Notifications::new(link.clone()) } else { Poll::new(link.clone()) };
-        Ok(Arc::new(Self(Arc::new(SqlStore { steps: Steps::new(link, runtime.clone()), wakeups, id }))))
+        Ok(Arc::new(Self(Arc::new(SqlStore { steps: Steps::new(link, runtime.clone(), wakeups), id }))))
     }
 
     /// The SQL that creates what the store needs, for somebody who may run it.

@@ -72,7 +72,7 @@ pub(super) fn user(config: &Config) -> String {
 
 /// All that somebody has to run who may create tables, for a user who may not.
 pub(super) fn setup(config: &Config) -> String {
-    let texts = Texts::new(config);
+    let texts = Texts::new(config, 0);
     let grants = grants(config, &user(config));
     format!("BEGIN;\n{};\nCOMMIT;\n-- For a user who does not own the tables:\n{grants}\n", texts.create_all())
 }

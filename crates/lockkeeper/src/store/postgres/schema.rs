@@ -45,6 +45,10 @@ const STORE: &str = "CREATE TABLE IF NOT EXISTS {store} (
     floor int8 NOT NULL
 )";
 
+/// Whether anybody waits for everything at a row, and whether somebody does who is not of this store.
+const WAITED_FOR: &str = "greatest(r.watched, r.others) > t.us";
+const OTHERS_WAIT: &str = "CASE WHEN r.watcher = {instance} THEN r.others ELSE r.watched END > t.us";
+
 /// The statements of a store, with the names of its tables in them.
 #[derive(Debug)]
 pub(super) struct Texts {
@@ -80,9 +84,10 @@ pub(super) struct PutKind {
 }
 
 impl Texts {
-    pub(super) fn new(config: &Config) -> Self {
+    /// `instance` tells the store that runs them from others, in marks of names that are waited for.
+    pub(super) fn new(config: &Config, instance: i64) -> Self {
         let tables = ["head", "part", "client", "store"].map(|name| (name, config.table(name)));
-        let fill = |text: &str| filled(text, &tables);
+        let fill = |text: &str| filled(text, &tables).replace("{instance}", &format!("({instance})::int8"));
         let kind = |bits: usize| PutKind { each: bits & 1 != 0, grants: bits & 2 != 0, parts: bits & 4 != 0 };
         Self {
             create_schema: config.schema.as_deref().map(|schema| format!("CREATE SCHEMA IF NOT EXISTS {}", quoted(schema))),
@@ -114,7 +119,7 @@ impl Texts {
             mark: fill(&format!(
                 "WITH {WAIT}, t AS MATERIALIZED (SELECT {CLOCK} AS us)
                  INSERT INTO {{head}} AS h (name, version, token, touched, watched, watcher)
-                 SELECT n.name, n.version, {FLOOR}, t.us, t.us + $3, $4
+                 SELECT n.name, n.version, {FLOOR}, t.us, t.us + $3, {{instance}}
                  FROM cfg, t, unnest($1::bytea[], $2::int8[]) AS n(name, version) WHERE cfg.t <> '' ORDER BY n.name
                  ON CONFLICT (name) DO UPDATE SET watched = greatest(h.watched, excluded.watched), watcher = excluded.watcher,
                      others = CASE WHEN h.watcher <> excluded.watcher THEN greatest(h.others, h.watched) ELSE h.others END
@@ -123,7 +128,7 @@ impl Texts {
             unmark: fill(&format!(
                 "WITH {WAIT}
                  UPDATE {{head}} SET watched = 0 FROM cfg
-                 WHERE cfg.t <> '' AND name = $1 AND watcher = $2 AND watched <= $3 AND others <= {CLOCK}"
+                 WHERE cfg.t <> '' AND name = $1 AND watcher = {{instance}} AND watched <= $2 AND others <= {CLOCK}"
             )),
             announce: fill(&format!(
                 "INSERT INTO {{client}} (id, ends, card) VALUES ($1, {CLOCK} + $2, $3)
@@ -223,16 +228,17 @@ fn put(kind: PutKind) -> String {
         "WITH {WAIT},
          w AS MATERIALIZED (SELECT * FROM unnest($1::bytea[], $2::int8[], $3::int8[], $4::int8[], $5::text[], $6::text[], $7::bool[],
              $8::bool[]) WITH ORDINALITY AS w(name, known, next, token, body, payload, tell_all, tell_head, place)),
-         r AS MATERIALIZED (SELECT w.*, h.version, h.watched, h.others FROM cfg, w, {{head}} h
+         r AS MATERIALIZED (SELECT w.*, h.version, h.watched, h.watcher, h.others FROM cfg, w, {{head}} h
              WHERE h.name = w.name AND cfg.t <> '' ORDER BY h.name FOR {strength} OF h{skip}),
          fit AS MATERIALIZED (SELECT count(*) AS n FROM r WHERE r.version = r.known),
          t AS MATERIALIZED (SELECT {CLOCK} AS us, n FROM fit),
          put AS (UPDATE {{head}} h SET version = r.next, token = greatest(h.token, r.token), body = r.body, touched = t.us FROM r, t
              WHERE h.name = r.name AND r.version = r.known AND t.n >= $12 AND t.us BETWEEN $9 AND $10
              RETURNING h.name, r.place, h.token, r.payload,
-                 CASE WHEN r.tell_all THEN (r.watched > t.us)::int4 + (r.others > t.us)::int4 ELSE 0 END + r.tell_head::int4 AS woke),
+                 r.tell_head OR (r.tell_all AND {WAITED_FOR}) AS tell,
+                 (r.tell_all AND {OTHERS_WAIT})::int4 + r.tell_head::int4 AS woke),
          {changed_parts}
-         done AS MATERIALIZED (SELECT put.*, CASE WHEN woke > 0 THEN pg_notify($11, payload)::text END AS told FROM put)
+         done AS MATERIALIZED (SELECT put.*, CASE WHEN tell THEN pg_notify($11, payload)::text END AS told FROM put)
          SELECT done.place, done.token, done.woke, done.told, NULL::int8, 0::int8, NULL::text, NULL::text, t.us FROM done, t
          UNION ALL
          SELECT w.place, NULL, NULL, NULL, h.version, coalesce(h.token, {FLOOR}), h.body, {}, t.us
@@ -257,15 +263,15 @@ fn put_one(kind: PutKind) -> String {
     };
     format!(
         "WITH {WAIT},
-         r AS MATERIALIZED (SELECT h.version, h.watched, h.others FROM cfg, {{head}} h
+         r AS MATERIALIZED (SELECT h.version, h.watched, h.watcher, h.others FROM cfg, {{head}} h
              WHERE h.name = $1 AND cfg.t <> '' FOR {strength} OF h),
          fit AS MATERIALIZED (SELECT count(*) AS n FROM r WHERE r.version = $2),
          t AS MATERIALIZED (SELECT {CLOCK} AS us, n FROM fit),
          put AS (UPDATE {{head}} h SET version = $3, token = greatest(h.token, $4), body = $5, touched = t.us FROM r, t
              WHERE h.name = $1 AND t.n = 1 AND t.us BETWEEN $9 AND $10
-             RETURNING h.token, CASE WHEN $7 THEN (r.watched > t.us)::int4 + (r.others > t.us)::int4 ELSE 0 END + $8::int4 AS woke),
+             RETURNING h.token, $8 OR ($7 AND {WAITED_FOR}) AS tell, ($7 AND {OTHERS_WAIT})::int4 + $8::int4 AS woke),
          {changed_parts}
-         done AS MATERIALIZED (SELECT put.*, CASE WHEN woke > 0 THEN pg_notify($11, $6)::text END AS told FROM put)
+         done AS MATERIALIZED (SELECT put.*, CASE WHEN tell THEN pg_notify($11, $6)::text END AS told FROM put)
          SELECT done.token, done.woke, done.told, h.version, coalesce(h.token, {FLOOR}), h.body,
              CASE WHEN done.token IS NULL THEN {} END, t.us
          FROM t LEFT JOIN done ON true LEFT JOIN {{head}} h ON h.name = $1 AND done.token IS NULL",

@@ -339,13 +339,13 @@ impl Statements for Live {
         })
     }
 
-    fn mark<'a>(&'a self, names: &'a [Name], instance: i64, window: i64) -> BoxFuture<'a, Result<(), Failed>> {
+    fn mark<'a>(&'a self, names: &'a [Name], window: i64) -> BoxFuture<'a, Result<(), Failed>> {
         Box::pin(async move {
             let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
             let versions: Vec<i64> = names.iter().map(|_| self.runtime.client_id().bits() as i64).collect();
             let (names, versions) =
                 ((&bytes as &(dyn ToSql + Sync), Type::BYTEA_ARRAY), (&versions as &(dyn ToSql + Sync), Type::INT8_ARRAY));
-            self.query(&self.texts.mark, &[names, versions, (&window, Type::INT8), (&instance, Type::INT8)]).await.map(drop)
+            self.query(&self.texts.mark, &[names, versions, (&window, Type::INT8)]).await.map(drop)
         })
     }
 

@@ -32,6 +32,7 @@ use clock::{Clock, Window};
 pub(crate) use link::{Dial, Link};
 use poll::Seen;
 use rows::{NameRows, PartKey};
+use store::Wakeups;
 
 /// What a step writes to one name.
 #[derive(Clone, Debug)]
@@ -61,7 +62,8 @@ pub(crate) struct Bounds {
 /// What became of a [`Put`].
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    /// It was written. The token of the row, and how many clients were notified.
+    /// It was written. The token of the row, and how many were made grantable as far as the rows tell: the head of a queue, and clients of other
+    /// stores than this one.
     Done { token: u64, woke: u32 },
     /// Nothing was written; these are the rows now.
     Refused(Box<NameRows>),
@@ -131,8 +133,8 @@ pub(crate) trait Statements: fmt::Debug + Send + Sync + 'static {
     /// The versions of some names. One that has no row is left out.
     fn versions<'a>(&'a self, names: &'a [Name]) -> BoxFuture<'a, Result<HashMap<Name, Seen>, Failed>>;
 
-    /// Marks rows as waited for by `instance` for `window` µs, so that a release tells that somebody waits. A row that is locked is left out.
-    fn mark<'a>(&'a self, names: &'a [Name], instance: i64, window: i64) -> BoxFuture<'a, Result<(), Failed>>;
+    /// Marks rows as waited for by this store for `window` µs, so that a release tells that somebody waits. A row that is locked is left out.
+    fn mark<'a>(&'a self, names: &'a [Name], window: i64) -> BoxFuture<'a, Result<(), Failed>>;
 
     /// Keeps the card of a client for `ttl` µs.
     fn announce<'a>(&'a self, id: &'a str, ttl: i64, card: &'a [u8]) -> BoxFuture<'a, Result<(), Failed>>;
@@ -152,20 +154,27 @@ pub(crate) trait Statements: fmt::Debug + Send + Sync + 'static {
 pub(crate) struct Steps<D: Dial> {
     pub(crate) link: Link<D>,
     pub(crate) runtime: Runtime,
+    pub(crate) wakeups: Arc<dyn Wakeups>,
     cache: Arc<Cache>,
     turns: Turns,
     batch: Arc<Batch>,
 }
 
 impl<D: Dial> Steps<D> {
-    pub(crate) fn new(link: Link<D>, runtime: Runtime) -> Self {
-        Self { link, runtime, cache: Arc::default(), turns: Turns::default(), batch: Arc::default() }
+    pub(crate) fn new(link: Link<D>, runtime: Runtime, wakeups: Arc<dyn Wakeups>) -> Self {
+        Self { link, runtime, wakeups, cache: Arc::default(), turns: Turns::default(), batch: Arc::default() }
     }
 
     /// The same over another connection. Both remember rows together.
     pub(crate) fn another(&self) -> Self {
-        let (runtime, cache) = (self.runtime.clone(), Arc::clone(&self.cache));
-        Self { link: self.link.another(), runtime, cache, turns: Turns::default(), batch: Arc::default() }
+        let (runtime, wakeups, cache) = (self.runtime.clone(), Arc::clone(&self.wakeups), Arc::clone(&self.cache));
+        Self { link: self.link.another(), runtime, wakeups, cache, turns: Turns::default(), batch: Arc::default() }
+    }
+
+    /// A step was written: remembers its rows, and tells how many wait here for what it freed.
+    fn wrote(&self, put: &Put, after: NameRows, token: u64) -> u32 {
+        self.cache.keep(&put.name, step::written(after, put, token));
+        self.wakeups.wrote(put)
     }
 
     /// A version that no row has had.

@@ -2,6 +2,9 @@
 //!
 //! Each step that changes a name draws a new version. So one look at the versions of all names that somebody here waits for tells which of
 //! them changed, however many wait.
+//!
+//! What a step of this store changes is told to those who wait here at once, and a look does not tell it again. So a waiter that is notified after
+//! that knows that somebody else had the name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -10,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::store::Wakeups;
-use super::{Dial, Failed, Link, Statements as _};
+use super::{Dial, Failed, Link, Put, Statements as _};
 use crate::backend::{Subscription, Watch};
 use crate::error::Result;
 use crate::model::Wake;
@@ -51,17 +54,42 @@ pub(crate) struct SeenWake {
     pub(crate) head: Option<WireOwner>,
 }
 
+impl Seen {
+    /// What a look would tell after this step.
+    fn after(self, put: &Put) -> Self {
+        let wake = self.wake.map(|before| SeenWake {
+            all_version: if put.wake.all { put.next } else { before.all_version },
+            head_version: if put.wake.head.is_some() { put.next } else { before.head_version },
+            head: put.wake.head.or(before.head),
+        });
+        Self { version: put.next, wake }
+    }
+}
+
+/// The names that are waited for, as those who wait know them.
+#[derive(Debug, Default)]
+struct Known {
+    names: HashMap<Name, KnownName>,
+    /// The number of the last look that began.
+    look: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct KnownName {
+    /// `None`: it had no row.
+    seen: Option<Seen>,
+    /// The look that had begun when a step of this store was written. What that look tells may be older than the step.
+    written_in: u64,
+}
+
 /// The names that are waited for, and their versions as of the last look.
 #[derive(Debug)]
 pub(crate) struct Poll<D: Dial> {
     link: Link<D>,
     listeners: Arc<Listeners>,
-    /// `None`: the name had no row.
-    seen: Mutex<HashMap<Name, Option<Seen>>>,
+    known: Mutex<Known>,
     /// Until when rows are marked as waited for, on our clock.
     marks: Mutex<HashMap<Name, Instant>>,
-    /// Tells marks of this store from others.
-    instance: i64,
     state: Mutex<State>,
     /// Somebody began to wait.
     wanted: Arc<Notify>,
@@ -74,13 +102,12 @@ struct State {
 
 impl<D: Dial> Poll<D> {
     pub(crate) fn new(link: Link<D>) -> Arc<Self> {
-        let (listeners, seen, marks, state, wanted) = Default::default();
-        let instance = link.dial().runtime().client_id().bits() as i64;
-        Arc::new(Self { link, listeners, seen, marks, instance, state, wanted })
+        let (listeners, known, marks, state, wanted) = Default::default();
+        Arc::new(Self { link, listeners, known, marks, state, wanted })
     }
 
-    fn seen(&self) -> MutexGuard<'_, HashMap<Name, Option<Seen>>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Starts the task that looks, once.
@@ -116,7 +143,7 @@ impl<D: Dial> Poll<D> {
         }
         let window = i64::try_from(MARKED.as_micros()).unwrap_or(i64::MAX);
         let live = self.link.live().await.map_err(Failed::Error)?;
-        match live.mark(&due, self.instance, window).await {
+        match live.mark(&due, window).await {
             Ok(()) => self.marks().extend(due.into_iter().map(|name| (name, now.plus(MARKED)))),
             Err(Failed::Blocked(_)) => {}
             Err(failed) => return Err(failed),
@@ -127,16 +154,28 @@ impl<D: Dial> Poll<D> {
     /// Looks once at all names that are waited for; gives how many changed.
     async fn look(&self) -> std::result::Result<usize, Failed> {
         let names = self.listeners.keys();
-        self.seen().retain(|name, _| self.listeners.has_any(name));
+        let look = {
+            let mut known = self.known();
+            known.names.retain(|name, _| self.listeners.has_any(name));
+            known.look += 1;
+            known.look
+        };
         self.marks().retain(|name, _| self.listeners.has_any(name));
         self.mark(&names).await?;
         let mut changed = 0;
         for names in names.chunks(NAMES) {
             let found = self.versions(names).await?;
-            let mut seen = self.seen();
+            let mut known = self.known();
             for name in names {
                 let now = found.get(name).copied();
-                let before = seen.insert(name.clone(), now);
+                let before = known.names.get(name).copied();
+                if before.is_some_and(|before| before.written_in == look) {
+                    // The next look tells.
+                    changed += 1;
+                    continue;
+                }
+                known.names.insert(name.clone(), KnownName { seen: now, written_in: 0 });
+                let before = before.map(|before| before.seen);
                 changed += usize::from(before != Some(now));
                 match (before.flatten(), now) {
                     (Some(Seen { wake: Some(before), .. }), Some(Seen { wake: Some(now), .. })) => {
@@ -158,14 +197,30 @@ impl<D: Dial> Wakeups for Poll<D> {
         PAUSES.1 + PAUSES.1 / 4
     }
 
+    fn wrote(&self, put: &Put) -> u32 {
+        {
+            let mut known = self.known();
+            let look = known.look;
+            // One that had no row before is told of once more by the next look.
+            if let Some(name) = known.names.get_mut(&put.name)
+                && let Some(seen) = &mut name.seen
+            {
+                (*seen, name.written_in) = (seen.after(put), look);
+            }
+        }
+        self.listeners.notify(&put.name, Wake { all: false, head: put.wake.head });
+        self.listeners.notify(&put.name, Wake { head: None, ..put.wake })
+    }
+
     fn subscribe(self: Arc<Self>, watch: Watch) -> BoxFuture<'static, Result<Subscription>> {
         Box::pin(async move {
             let name = watch.name.clone();
             let subscription = self.listeners.subscribe(watch);
             // The waiter asks once more after this. What changes later differs from what is seen here.
-            if !self.seen().contains_key(&name) {
+            if !self.known().names.contains_key(&name) {
                 let found = self.versions(std::slice::from_ref(&name)).await.map_err(Failed::into_error)?;
-                self.seen().entry(name.clone()).or_insert(found.get(&name).copied());
+                let seen = found.get(&name).copied();
+                self.known().names.entry(name.clone()).or_insert(KnownName { seen, written_in: 0 });
             }
             // A release before the mark is seen by the request that follows; one after it sees the mark. The row may be locked by a step.
             for _ in 0..MARKINGS {

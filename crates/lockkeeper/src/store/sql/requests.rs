@@ -180,7 +180,7 @@ impl<D: Dial> Steps<D> {
             if answer.told.iter().all(|told| matches!(told, Outcome::Done { .. })) {
                 for ((put, after), told) in puts.iter().zip(after).zip(answer.told) {
                     if let Outcome::Done { token, .. } = told {
-                        self.keep(put, after, token);
+                        self.wrote(put, after, token);
                     }
                 }
                 return computed.answer.map(|attempt| all_as_asked(attempt, &leases));
@@ -191,10 +191,6 @@ impl<D: Dial> Steps<D> {
             Some(name) => Err(step::contended(name)),
             None => Err(Error::new(ErrorKind::InvalidArgument, "acquire_all needs at least one name")),
         }
-    }
-
-    fn keep(&self, put: &Put, after: NameRows, token: u64) {
-        self.cache.keep(&put.name, step::written(after, put, token));
     }
 
     /// Renews many holds with one statement, in the order of their names. A row that others have locked is tried again, and holds
@@ -256,7 +252,7 @@ impl<D: Dial> Steps<D> {
                     for ((put, after), told) in puts.iter().zip(after).zip(answer.told) {
                         match told {
                             Outcome::Done { token, .. } => {
-                                self.keep(put, after, token);
+                                self.wrote(put, after, token);
                                 settled.insert(put.name.clone());
                             }
                             Outcome::Refused(rows) => drop(current.insert(put.name.clone(), *rows)),

@@ -152,7 +152,7 @@ impl<D: Dial> Steps<D> {
                     live.clock().observe(answer.clock, sent, self.runtime.now());
                     match answer.told {
                         Outcome::Done { token, woke } => {
-                            self.cache.keep(name, written(after, &put, token));
+                            let woke = woke + self.wrote(&put, after, token);
                             return computed.answer.map(|answer| (answer, woke)).map_err(Failed::Error);
                         }
                         Outcome::Refused(rows) => {
@@ -208,7 +208,7 @@ impl<D: Dial> Steps<D> {
         };
         match (put.zip(after), outcome) {
             (Some((put, after)), Some(Outcome::Done { token, woke })) => {
-                self.cache.keep(name, written(after, &put, token));
+                let woke = woke + self.wrote(&put, after, token);
                 Ok(answer.map(|answer| (answer, woke)))
             }
             (None, None) => Ok(answer.map(|answer| (answer, 0))),

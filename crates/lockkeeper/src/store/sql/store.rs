@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Dial, Failed, Statements as _, Steps};
+use super::{Dial, Failed, Put, Statements as _, Steps};
 use crate::backend::{Capabilities, ClientCard, Forced, Holder, Kind, Listing, Page, Reply, Snapshot, Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, matches_pattern};
@@ -29,20 +29,22 @@ pub(crate) trait Wakeups: fmt::Debug + Send + Sync {
     fn notifies_within(&self) -> Duration {
         Duration::ZERO
     }
+
+    /// A step of this store was written. Tells how many wait here for everything at a name that it freed.
+    fn wrote(&self, put: &Put) -> u32;
 }
 
 /// What requests work on. They run on the thread of the store.
 #[derive(Debug)]
 pub(crate) struct SqlStore<D: Dial> {
     pub(crate) steps: Steps<D>,
-    pub(crate) wakeups: Arc<dyn Wakeups>,
     pub(crate) id: Arc<str>,
 }
 
 impl<D: Dial> SqlStore<D> {
     /// The same store over another connection.
     pub(crate) fn another(&self) -> Self {
-        Self { steps: self.steps.another(), wakeups: Arc::clone(&self.wakeups), id: Arc::clone(&self.id) }
+        Self { steps: self.steps.another(), id: Arc::clone(&self.id) }
     }
 
     pub(crate) fn capabilities(name: &'static str) -> Capabilities {
@@ -157,7 +159,7 @@ macro_rules! backend_over_sql {
     ($store:ident, $name:literal) => {
         impl $crate::backend::Backend for $store {
             fn capabilities(&self) -> $crate::backend::Capabilities {
-                let within = self.0.wakeups.notifies_within();
+                let within = self.0.steps.wakeups.notifies_within();
                 $crate::store::sql::store::SqlStore::<Dialer>::capabilities($name).with_notifies_within(within)
             }
 
@@ -196,7 +198,7 @@ macro_rules! backend_over_sql {
             }
 
             fn watch(&self, watch: $crate::backend::Watch) -> $crate::backend::Reply<'_, $crate::backend::Subscription> {
-                self.0.run(|store| ::std::sync::Arc::clone(&store.wakeups).subscribe(watch))
+                self.0.run(|store| ::std::sync::Arc::clone(&store.steps.wakeups).subscribe(watch))
             }
 
             fn inspect(&self, name: $crate::name::Name) -> $crate::backend::Reply<'_, Option<$crate::backend::Snapshot>> {
