@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::{Client, ErrorKind};
 use lockkeeper_testkit::mariadb::MariaDb;
+use lockkeeper_testkit::poll::async_until_within;
 
 use crate::bench::{Bench, plain};
 
@@ -26,12 +27,13 @@ async fn connections_that_are_killed_cost_no_lock() {
         let theirs = theirs.clone();
         async move { theirs.mutex("m").lock().await.unwrap() }
     });
+    bench.until_waited_for("m").await;
+    let all = "SELECT id FROM information_schema.processlist WHERE user = 'killed' AND command <> 'Killed'";
     for kind in ["CONNECTION", "QUERY", "HARD CONNECTION"] {
-        tokio::time::sleep(Duration::from_millis(150)).await;
-        let all = "SELECT id FROM information_schema.processlist WHERE user = 'killed'";
-        let ids: Vec<u64> = owner.all(all).await;
-        assert!(!ids.is_empty());
-        for id in ids {
+        // A waiter that lost its connection looks again after a pause, and then connects.
+        let connected = || async { !owner.all::<u64>(all).await.is_empty() };
+        async_until_within(LEASE, "the waiter is connected", connected).await;
+        for id in owner.all::<u64>(all).await {
             // It may have ended by itself.
             let _ = owner.try_run(&format!("KILL {kind} {id}")).await;
         }
