@@ -29,8 +29,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_m
 const LIMIT: Duration = Duration::from_secs(3);
 
 /// How long a mark at a row counts, and when it is renewed.
-const MARKED: Duration = Duration::from_secs(15);
-const RENEWED: Duration = Duration::from_secs(8);
+const MARKED: Duration = Duration::from_secs(6);
+const RENEWED: Duration = Duration::from_secs(3);
 
 /// How often a waiter that begins tries to mark a row that others have locked. The next look goes on.
 const MARKINGS: u32 = 10;
