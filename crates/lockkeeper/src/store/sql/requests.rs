@@ -21,6 +21,11 @@ const ROUNDS: u32 = 60;
 /// How often a request for several names waits in vain for a row lock before it answers that they are busy.
 const BLOCKED_ROUNDS: u32 = 2;
 
+/// How often an acquire waits for the row lock of a step, for how long each time, before it answers that the lock is busy. A step takes that long
+/// where its process gets no CPU.
+const STEP_WAITS: u32 = 10;
+const STEP_WAIT: Duration = Duration::from_millis(100);
+
 /// When an acquire that waited in vain for the row lock of a step is to be repeated.
 const STEP_RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(30));
 
@@ -34,27 +39,35 @@ impl<D: Dial> Steps<D> {
     pub(crate) async fn acquire(&self, request: Acquire) -> Result<Attempt> {
         let (name, lease) = (request.name.clone(), request.lease);
         let plan = Plan { not_after: request.not_after, verify: false, attempts: 1 };
-        let placed = request.place.is_some();
-        match self
-            .try_step(&name, plan, move |engine, window| {
-                engine.acquire(&on_server(&request, window)).map(|answer| here(answer, window))
-            })
-            .await
-        {
-            Ok((attempt, _)) => Ok(as_asked(attempt, lease)),
-            Err(Failed::Blocked(_)) => Ok(Attempt::Busy(self.blocked(&name, placed).await)),
-            Err(Failed::Error(error)) => Err(error),
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            let asked = request.clone();
+            let step = self.try_step(&name, plan, move |engine, window| {
+                engine.acquire(&on_server(&asked, window)).map(|answer| here(answer, window))
+            });
+            match step.await {
+                Ok((attempt, _)) => return Ok(as_asked(attempt, lease)),
+                Err(Failed::Blocked(_)) => {
+                    // A fence says that somebody is at work under the lock. A step says nothing: the lock may be free.
+                    let fenced = self.is_fenced(&name).await;
+                    // The answer must come while somebody waits for it.
+                    let last = attempts == STEP_WAITS || self.runtime.now().plus(STEP_WAIT * 2) >= request.not_after;
+                    if fenced || last {
+                        return Ok(Attempt::Busy(blocked(fenced, request.place.is_some())));
+                    }
+                }
+                Err(Failed::Error(error)) => return Err(error),
+            }
         }
     }
 
-    /// The answer to an acquire that waited in vain for a row lock: of a fence, which lasts, or of steps, which are over soon.
-    async fn blocked(&self, name: &Name, placed: bool) -> Busy {
-        let fenced = match self.link.live().await {
+    /// Whether the row lock that an acquire waited for in vain is that of a fence, which lasts. Steps are over soon.
+    async fn is_fenced(&self, name: &Name) -> bool {
+        match self.link.live().await {
             Ok(live) => live.is_fenced(name).await.unwrap_or(true),
             Err(_) => true,
-        };
-        let retry = if fenced { BLOCKED_RETRY } else { runtime::jitter(STEP_RETRY.0, STEP_RETRY.1) };
-        Busy { retry_in: Some(retry), ..busy(placed) }
+        }
     }
 
     pub(crate) async fn release(&self, request: Release) -> Result<Released> {
@@ -75,7 +88,8 @@ impl<D: Dial> Steps<D> {
             (Err(Failed::Blocked(_)), Some((request, placed))) => {
                 let plan = Plan { not_after: Instant::NEVER, verify: true, attempts: ATTEMPTS };
                 let (released, woke) = self.step(&name, plan, move |engine, _| engine.release(&request)).await?;
-                (Released { next: Some(Attempt::Busy(self.blocked(&name, placed).await)), ..released }, woke)
+                let next = Attempt::Busy(blocked(self.is_fenced(&name).await, placed));
+                (Released { next: Some(next), ..released }, woke)
             }
             (Err(failed), _) => return Err(failed.into_error()),
         };
@@ -277,6 +291,12 @@ impl<D: Dial> Steps<D> {
         };
         Ok(answers.into_iter().zip(&requests).map(|(answer, request)| answer.unwrap_or_else(|| open(request))).collect())
     }
+}
+
+/// The answer to an acquire that waited in vain for a row lock.
+fn blocked(fenced: bool, placed: bool) -> Busy {
+    let retry = if fenced { BLOCKED_RETRY } else { runtime::jitter(STEP_RETRY.0, STEP_RETRY.1) };
+    Busy { retry_in: Some(retry), ..busy(placed) }
 }
 
 /// Somebody's transaction has the row locked: a fence that protects the work of the last holder, usually.
