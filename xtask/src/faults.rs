@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     knowing_servers(Run::cargo(&storm).within(LIMIT)).stream()?;
     // Two hundred pauses of fenced transactions, and as many without the fence, on PostgreSQL and MySQL together.
     for store in ["postgres", "mysql"] {
-        let bank = ["test", "-p", "lockkeeper", "--all-features", "--test", store, "--", "--nocapture", "fence::with_the_fence"];
+        let bank = ["test", "-p", "lockkeeper", "--all-features", "--test", store, "--", "--nocapture", "bank::with_the_fence"];
         knowing_servers(Run::cargo(&bank).with("LOCKKEEPER_PAUSES", "100").within(LIMIT)).stream()?;
     }
     Ok(())

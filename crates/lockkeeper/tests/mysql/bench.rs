@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Release};
-use lockkeeper::name::Name;
-use lockkeeper::owner::{ClientId, WireOwner};
-use lockkeeper::runtime::{Instant, Runtime};
+use lockkeeper::backend::{Acquire, Backend};
+use lockkeeper::runtime::Runtime;
 use lockkeeper::store::mysql::{Config, MysqlStore};
 use lockkeeper_testkit::mariadb::MariaDb;
 use lockkeeper_testkit::poll::async_until_within;
 use mysql_async::prelude::{FromRow, Queryable};
 use mysql_async::{Conn, OptsBuilder};
+
+pub(crate) use crate::requests::{ask, is_granted, owner, release, since};
 
 /// What a URL has in addition for clients that are not notified by the server: they never are.
 pub(crate) const POLLING: &str = "";
@@ -58,29 +58,20 @@ impl Bench {
         async_until_within(Duration::from_secs(20), "somebody waits", is_marked).await;
     }
 
+    /// Keeps all rows locked for some time, as a step does whose process gets no CPU.
+    pub(crate) async fn lock_rows(&self, time: Duration) -> tokio::task::JoinHandle<()> {
+        let plain = self.plain().await;
+        plain.run("START TRANSACTION").await;
+        plain.run("SELECT * FROM lockkeeper_head FOR UPDATE").await;
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            plain.run("ROLLBACK").await;
+        })
+    }
+
     pub(crate) fn ask(&self, name: &str, number: u64) -> Acquire {
         ask(&self.runtime, name, number)
     }
-}
-
-/// A request that is good for a minute, and holds for as long.
-pub(crate) fn ask(runtime: &Runtime, name: &str, number: u64) -> Acquire {
-    let now = runtime.now();
-    let minute = Duration::from_secs(60);
-    Acquire::new(Name::new(name).expect("a good name"), Claim::Mutex, owner(number), minute).with_times(now, now.plus(minute))
-}
-
-pub(crate) fn owner(number: u64) -> WireOwner {
-    WireOwner { client: ClientId::from_bits(0xbeef), number }
-}
-
-pub(crate) fn release(name: &str, number: u64) -> Release {
-    let name = Name::new(name).expect("a good name");
-    Release::new(name, Claim::Mutex, owner(number))
-}
-
-pub(crate) fn is_granted(attempt: Attempt) -> bool {
-    matches!(attempt, Attempt::Granted(_))
 }
 
 pub(crate) async fn connect(url: &str, runtime: &Runtime) -> Arc<dyn Backend> {
@@ -124,11 +115,6 @@ impl Plain {
 /// Bytes as statements have them.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     format!("x'{}'", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
-}
-
-/// How long after `then` it is.
-pub(crate) fn since(runtime: &Runtime, then: Instant) -> Duration {
-    runtime.now().since(then)
 }
 
 /// Makes all that ends in the rows of a name end sooner.

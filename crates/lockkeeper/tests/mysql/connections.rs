@@ -7,6 +7,7 @@ use lockkeeper_testkit::mariadb::MariaDb;
 use lockkeeper_testkit::poll::async_until_within;
 
 use crate::bench::{Bench, plain};
+use crate::certificates;
 
 const LEASE: Duration = Duration::from_secs(20);
 
@@ -169,23 +170,6 @@ async fn a_unix_socket_is_as_good_as_a_port() {
     client(&url).await.mutex("m").lock().await.unwrap().release().await.unwrap();
 }
 
-/// Certificates made for the test, in the server's directory.
-fn certificates(directory: &std::path::Path) {
-    let openssl = |arguments: &str| {
-        let done = std::process::Command::new("openssl")
-            .args(arguments.split(' '))
-            .current_dir(directory)
-            .output()
-            .expect("openssl runs");
-        assert!(done.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&done.stderr));
-    };
-    openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -keyout ca.key -out ca.pem -subj /CN=lockkeeper-test-ca");
-    openssl("req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost");
-    std::fs::write(directory.join("names"), "subjectAltName=DNS:localhost\n").unwrap();
-    openssl("x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.pem");
-    openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -keyout other.key -out other.pem -subj /CN=another-ca");
-}
-
 #[tokio::test]
 async fn certificates_are_checked_as_the_mode_says() {
     if let Some(why) = MariaDb::missing() {
@@ -193,7 +177,7 @@ async fn certificates_are_checked_as_the_mode_says() {
     }
     let folder = std::env::temp_dir().join(format!("lockkeeper-mysql-tls-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    certificates(&folder);
+    certificates::create(&folder);
     let file = |name: &str| folder.join(name).display().to_string();
     let options = [format!("--ssl-cert={}", file("server.pem")), format!("--ssl-key={}", file("server.key"))];
     let server = MariaDb::start(&[&options[0], &options[1], "--require-secure-transport=ON"]);

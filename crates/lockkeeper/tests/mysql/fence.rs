@@ -1,13 +1,13 @@
 //! P7 without clocks: the fence in the transaction of a user.
 
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use lockkeeper::fence::SqlFence;
 use lockkeeper::{Client, ErrorKind};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Params, Value};
 
-use crate::bench::{Bench, plain};
+use crate::bench::Bench;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -20,7 +20,7 @@ async fn conn(bench: &Bench) -> Conn {
     Conn::from_url(url).await.unwrap()
 }
 
-fn parameters(fence: &lockkeeper::fence::SqlFence) -> Params {
+fn parameters(fence: &SqlFence) -> Params {
     Params::Positional(vec![Value::Bytes(fence.name().to_vec()), Value::Int(fence.token())])
 }
 
@@ -101,126 +101,50 @@ async fn only_exclusive_holds_are_fenced() {
     both.release().await.unwrap();
 }
 
-/// The lease of the bank's workers. They are paused for longer.
-const LEASE: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(1_300);
+/// Who adds to the balance of the bank, each time in a transaction.
+pub(crate) struct Teller {
+    url: String,
+    database: Conn,
+}
 
-/// Set for a worker: `fenced` or `plain`, and the URL.
-const ROLE: &str = "LOCKKEEPER_TEST_BANK";
+impl Teller {
+    /// Beside the store of that URL.
+    pub(crate) async fn open(url: &str) -> Self {
+        let url = url.replace("ssl-mode=disabled", "prefer_socket=false");
+        let database = Conn::from_url(&url).await.unwrap();
+        Self { url, database }
+    }
 
-/// No test by itself: a process that adds to a balance under a lock, stops itself between reading and writing now and then, and says how
-/// many additions were acknowledged.
-#[tokio::test]
-async fn bank_worker() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let (fenced, url) = role.split_once(' ').map(|(kind, url)| (kind == "fenced", url)).expect("a role and a URL");
-    let client = Client::builder().lease(LEASE).connect(url).await.unwrap();
-    let plain_url = url.replace("ssl-mode=disabled", "prefer_socket=false");
-    let mut database = Conn::from_url(&plain_url).await.unwrap();
-    let me = std::process::id().to_string();
-    let (mut acknowledged, mut turn) = (0_u32, 0_u32);
-    while std::fs::exists(std::env::var("LOCKKEEPER_TEST_BANK_OPEN").unwrap()).unwrap() {
-        turn += 1;
-        let Ok(guard) = client.mutex("bank").lock().timeout(LONG).await else { continue };
-        let fence = client.sql_fence(&guard).unwrap();
+    /// Creates the bank, with nothing in it.
+    pub(crate) async fn found(&mut self) {
+        for sql in ["DROP TABLE IF EXISTS bank", "CREATE TABLE bank (balance BIGINT)", "INSERT INTO bank VALUES (0)"] {
+            self.database.query_drop(sql).await.unwrap();
+        }
+    }
+
+    pub(crate) async fn balance(&mut self) -> i64 {
+        self.database.query_first("SELECT balance FROM bank").await.unwrap().unwrap()
+    }
+
+    /// Adds one, with a pause between reading and writing. Tells whether that was committed.
+    pub(crate) async fn add(&mut self, fence: Option<&SqlFence>, pause: impl Fn()) -> bool {
         let add = async {
-            let mut transaction = database.start_transaction(mysql_async::TxOpts::default()).await?;
-            if fenced {
-                transaction.exec_drop(fence.text(), parameters(&fence)).await?;
+            let mut transaction = self.database.start_transaction(mysql_async::TxOpts::default()).await?;
+            if let Some(fence) = fence {
+                transaction.exec_drop(fence.text(), parameters(fence)).await?;
             }
             let balance: Option<i64> = transaction.query_first("SELECT balance FROM bank").await?;
-            if turn % 3 == 0 {
-                Command::new("kill").args(["-STOP", &me]).status().unwrap();
-            }
+            pause();
             transaction.query_drop(format!("UPDATE bank SET balance = {}", balance.unwrap() + 1)).await?;
             transaction.commit().await
         };
-        let added = add.await;
-        acknowledged += u32::from(added.is_ok());
-        if added.is_err() {
+        let added = add.await.is_ok();
+        if !added {
             // Whatever is open is undone; a connection that broke is made anew.
-            database = Conn::from_url(&plain_url).await.unwrap();
+            self.database = Conn::from_url(&self.url).await.unwrap();
         }
-        // The lock may be lost by now; that is what the fence is for.
-        let _ = guard.release().await;
+        added
     }
-    println!("acknowledged {acknowledged}");
-}
-
-/// Lets processes add to a balance while they are stopped past their leases; gives how many acknowledged additions are missing.
-async fn lost_updates(bench: &Bench, role: &str, pauses: u32) -> i64 {
-    let database = plain(bench.server.port, &bench.database).await;
-    database.run("DROP TABLE IF EXISTS bank").await;
-    database.run("CREATE TABLE bank (balance BIGINT)").await;
-    database.run("INSERT INTO bank VALUES (0)").await;
-    let open = std::env::temp_dir().join(format!("lockkeeper-mysql-bank-{}-{role}", std::process::id()));
-    std::fs::write(&open, "").unwrap();
-    let mut workers: Vec<Child> = (0..3)
-        .map(|_| {
-            Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "fence::bank_worker", "--nocapture"])
-                .env(ROLE, format!("{role} {}", bench.url))
-                .env("LOCKKEEPER_TEST_BANK_OPEN", &open)
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap()
-        })
-        .collect();
-    let stopped = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-    };
-    let (mut seen, mut since) = (0, vec![None::<Instant>; workers.len()]);
-    let deadline = Instant::now() + Duration::from_secs(120) + PAUSE * pauses * 2;
-    while seen < pauses || since.iter().any(Option::is_some) {
-        assert!(Instant::now() < deadline, "{seen} pauses of {pauses}");
-        for (worker, since) in workers.iter().zip(&mut since) {
-            match *since {
-                None if stopped(worker.id()) => *since = Some(Instant::now()),
-                Some(then) if then.elapsed() >= PAUSE => {
-                    Command::new("kill").args(["-CONT", &worker.id().to_string()]).status().unwrap();
-                    *since = None;
-                    seen += 1;
-                    if seen == pauses {
-                        // Workers end after the addition that they are at.
-                        std::fs::remove_file(&open).unwrap();
-                    }
-                }
-                _ => {}
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    for worker in &mut workers {
-        // One that stopped itself a last time goes on.
-        while worker.try_wait().unwrap().is_none() {
-            Command::new("kill").args(["-CONT", &worker.id().to_string()]).status().unwrap();
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-    let mut acknowledged = 0;
-    for worker in workers {
-        let said = worker.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        let number =
-            said.split("acknowledged ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a worker says it");
-        acknowledged += number.parse::<i64>().unwrap();
-    }
-    let balance: i64 = database.first("SELECT balance FROM bank").await.unwrap();
-    println!("{role}: {pauses} pauses, {acknowledged} acknowledged, {balance} in the bank");
-    assert!(acknowledged > 0);
-    acknowledged - balance
-}
-
-/// `LOCKKEEPER_PAUSES` makes more of them.
-#[tokio::test]
-async fn with_the_fence_paused_processes_lose_no_update_and_without_it_they_do() {
-    let Some(bench) = Bench::open("the bank").await else { return };
-    let pauses = std::env::var("LOCKKEEPER_PAUSES").map_or(6, |text| text.parse().expect("a number"));
-    assert_eq!(lost_updates(&bench, "fenced", pauses).await, 0);
-    // The control.
-    assert!(lost_updates(&bench, "plain", pauses).await > 0, "without the fence updates are lost");
 }
 
 /// A fence lasts; the lock of a step, or of whoever else locks the row, is over soon.

@@ -1,18 +1,24 @@
 //! The MySQL store on a real MariaDB server: the contract, the model, connections that break, and the traps of SQL.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+#[path = "../sql/bank.rs"]
+mod bank;
 mod bench;
+#[path = "../sql/certificates.rs"]
+mod certificates;
 mod connections;
 mod faults;
 mod fence;
 #[path = "../redis/model/history.rs"]
 mod history;
-#[path = "../postgres/model.rs"]
+#[path = "../sql/model.rs"]
 mod model;
 mod names;
+#[path = "../sql/requests.rs"]
+mod requests;
 mod rights;
 mod traps;
-#[path = "../postgres/turns.rs"]
+#[path = "../sql/turns.rs"]
 mod turns;
 
 mod contract {

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Release};
-use lockkeeper::name::Name;
-use lockkeeper::owner::{ClientId, WireOwner};
-use lockkeeper::runtime::{Instant, Runtime};
+use lockkeeper::backend::{Acquire, Backend};
+use lockkeeper::runtime::Runtime;
 use lockkeeper::store::postgres::{Config, PostgresStore};
 use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::postgres::Postgres;
 use tokio_postgres::{Client, NoTls};
+
+pub(crate) use crate::requests::{ask, is_granted, owner, release, since};
 
 /// What a URL has in addition for clients that are not notified by the server.
 pub(crate) const POLLING: &str = "&push=off";
@@ -59,29 +59,19 @@ impl Bench {
         async_until_within(Duration::from_secs(20), "somebody waits", is_marked).await;
     }
 
+    /// Keeps all rows locked for some time, as a step does whose process gets no CPU.
+    pub(crate) async fn lock_rows(&self, time: Duration) -> tokio::task::JoinHandle<()> {
+        let plain = self.plain().await;
+        plain.batch_execute("BEGIN; SELECT * FROM lockkeeper_head FOR UPDATE").await.unwrap();
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            plain.batch_execute("ROLLBACK").await.unwrap();
+        })
+    }
+
     pub(crate) fn ask(&self, name: &str, number: u64) -> Acquire {
         ask(&self.runtime, name, number)
     }
-}
-
-/// A request that is good for a minute, and holds for as long.
-pub(crate) fn ask(runtime: &Runtime, name: &str, number: u64) -> Acquire {
-    let now = runtime.now();
-    let minute = Duration::from_secs(60);
-    Acquire::new(Name::new(name).expect("a good name"), Claim::Mutex, owner(number), minute).with_times(now, now.plus(minute))
-}
-
-pub(crate) fn owner(number: u64) -> WireOwner {
-    WireOwner { client: ClientId::from_bits(0xbeef), number }
-}
-
-pub(crate) fn release(name: &str, number: u64) -> Release {
-    let name = Name::new(name).expect("a good name");
-    Release::new(name, Claim::Mutex, owner(number))
-}
-
-pub(crate) fn is_granted(attempt: Attempt) -> bool {
-    matches!(attempt, Attempt::Granted(_))
 }
 
 pub(crate) async fn connect(url: &str, runtime: &Runtime) -> Arc<dyn Backend> {
@@ -94,11 +84,6 @@ pub(crate) async fn plain(port: u16) -> Client {
     let (client, connection) = tokio_postgres::connect(&config, NoTls).await.expect("a running server");
     tokio::spawn(connection);
     client
-}
-
-/// How long after `then` it is.
-pub(crate) fn since(runtime: &Runtime, then: Instant) -> Duration {
-    runtime.now().since(then)
 }
 
 /// The plain connection that the comparison with the model uses.

@@ -1,8 +1,8 @@
 //! P7 without clocks: the fence in the transaction of a user.
 
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use lockkeeper::fence::SqlFence;
 use lockkeeper::{Client, ErrorKind};
 use tokio_postgres::error::SqlState;
 
@@ -88,124 +88,43 @@ async fn only_exclusive_holds_of_this_client_are_fenced() {
     assert_eq!(elsewhere.sql_fence(&guard).unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
-/// The lease of the bank's workers. They are paused for longer.
-const LEASE: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(1_300);
+/// Who adds to the balance of the bank, each time in a transaction.
+pub(crate) struct Teller(tokio_postgres::Client);
 
-/// Set for a worker: `fenced` or `plain`, and the URL.
-const ROLE: &str = "LOCKKEEPER_TEST_BANK";
+impl Teller {
+    /// Beside the store of that URL.
+    pub(crate) async fn open(url: &str) -> Self {
+        let port = url.split("127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
+        let database = plain(port).await;
+        let schema = url.split("schema=").nth(1).unwrap();
+        database.batch_execute(&format!("SET search_path = {schema}")).await.unwrap();
+        Self(database)
+    }
 
-/// No test by itself: a process that adds to a balance under a lock, stops itself between reading and writing now and then, and says how
-/// many additions were acknowledged.
-#[tokio::test]
-async fn bank_worker() {
-    let Ok(role) = std::env::var(ROLE) else { return };
-    let (fenced, url) = role.split_once(' ').map(|(kind, url)| (kind == "fenced", url)).expect("a role and a URL");
-    let client = Client::builder().lease(LEASE).connect(url).await.unwrap();
-    let port = url.split("127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
-    let mut database = plain(port).await;
-    let schema = url.split("schema=").nth(1).unwrap();
-    database.batch_execute(&format!("SET search_path = {schema}")).await.unwrap();
-    let me = std::process::id().to_string();
-    let (mut acknowledged, mut turn) = (0_u32, 0_u32);
-    while std::fs::exists(std::env::var("LOCKKEEPER_TEST_BANK_OPEN").unwrap()).unwrap() {
-        turn += 1;
-        let Ok(guard) = client.mutex("bank").lock().timeout(LONG).await else { continue };
-        let fence = client.sql_fence(&guard).unwrap();
+    /// Creates the bank, with nothing in it.
+    pub(crate) async fn found(&mut self) {
+        let sql = "DROP TABLE IF EXISTS bank; CREATE TABLE bank (balance int8); INSERT INTO bank VALUES (0)";
+        self.0.batch_execute(sql).await.unwrap();
+    }
+
+    pub(crate) async fn balance(&mut self) -> i64 {
+        self.0.query_one("SELECT balance FROM bank", &[]).await.unwrap().get(0)
+    }
+
+    /// Adds one, with a pause between reading and writing. Tells whether that was committed.
+    pub(crate) async fn add(&mut self, fence: Option<&SqlFence>, pause: impl Fn()) -> bool {
         let add = async {
-            let transaction = database.transaction().await?;
-            if fenced {
+            let transaction = self.0.transaction().await?;
+            if let Some(fence) = fence {
                 transaction.query(fence.text(), &[&fence.name(), &fence.token()]).await?;
             }
             let balance: i64 = transaction.query_one("SELECT balance FROM bank", &[]).await?.get(0);
-            if turn % 3 == 0 {
-                Command::new("kill").args(["-STOP", &me]).status().unwrap();
-            }
+            pause();
             transaction.execute("UPDATE bank SET balance = $1", &[&(balance + 1)]).await?;
             transaction.commit().await
         };
-        acknowledged += u32::from(add.await.is_ok());
-        // The lock may be lost by now; that is what the fence is for.
-        let _ = guard.release().await;
+        add.await.is_ok()
     }
-    println!("acknowledged {acknowledged}");
-}
-
-/// Lets processes add to a balance while they are stopped past their leases; gives how many acknowledged additions are missing.
-async fn lost_updates(bench: &Bench, role: &str, pauses: u32) -> i64 {
-    let database = bench.plain().await;
-    database
-        .batch_execute("DROP TABLE IF EXISTS bank; CREATE TABLE bank (balance int8); INSERT INTO bank VALUES (0)")
-        .await
-        .unwrap();
-    let open = std::env::temp_dir().join(format!("lockkeeper-bank-{}-{role}", std::process::id()));
-    std::fs::write(&open, "").unwrap();
-    let mut workers: Vec<Child> = (0..3)
-        .map(|_| {
-            Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "fence::bank_worker", "--nocapture"])
-                .env(ROLE, format!("{role} {}", bench.url))
-                .env("LOCKKEEPER_TEST_BANK_OPEN", &open)
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap()
-        })
-        .collect();
-    let stopped = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
-    };
-    let (mut seen, mut since) = (0, vec![None::<Instant>; workers.len()]);
-    let deadline = Instant::now() + Duration::from_secs(120) + PAUSE * pauses * 2;
-    while seen < pauses || since.iter().any(Option::is_some) {
-        assert!(Instant::now() < deadline, "{seen} pauses of {pauses}");
-        for (worker, since) in workers.iter().zip(&mut since) {
-            match *since {
-                None if stopped(worker.id()) => *since = Some(Instant::now()),
-                Some(then) if then.elapsed() >= PAUSE => {
-                    Command::new("kill").args(["-CONT", &worker.id().to_string()]).status().unwrap();
-                    *since = None;
-                    seen += 1;
-                    if seen == pauses {
-                        // Workers end after the addition that they are at.
-                        std::fs::remove_file(&open).unwrap();
-                    }
-                }
-                _ => {}
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let mut acknowledged = 0;
-    for worker in &mut workers {
-        // One that stopped itself a last time goes on.
-        while worker.try_wait().unwrap().is_none() {
-            Command::new("kill").args(["-CONT", &worker.id().to_string()]).status().unwrap();
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-    for worker in workers {
-        let said = worker.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&said.stdout).into_owned();
-        let number =
-            said.split("acknowledged ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("a worker says it");
-        acknowledged += number.parse::<i64>().unwrap();
-    }
-    let balance: i64 = database.query_one("SELECT balance FROM bank", &[]).await.unwrap().get(0);
-    println!("{role}: {pauses} pauses, {acknowledged} acknowledged, {balance} in the bank");
-    assert!(acknowledged > 0);
-    acknowledged - balance
-}
-
-/// `LOCKKEEPER_PAUSES` makes more of them.
-#[tokio::test]
-async fn with_the_fence_paused_processes_lose_no_update_and_without_it_they_do() {
-    let Some(bench) = Bench::open("the bank").await else { return };
-    let pauses = std::env::var("LOCKKEEPER_PAUSES").map_or(6, |text| text.parse().expect("a number"));
-    assert_eq!(lost_updates(&bench, "fenced", pauses).await, 0);
-    // The control.
-    assert!(lost_updates(&bench, "plain", pauses).await > 0, "without the fence updates are lost");
 }
 
 /// A fence lasts; the lock of a step, or of whoever else locks the row, is over soon.

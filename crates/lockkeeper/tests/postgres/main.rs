@@ -1,17 +1,25 @@
 //! The PostgreSQL store on a real server: the contract, the model, connections that break, and the traps of SQL.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+#[path = "../sql/bank.rs"]
+mod bank;
 mod bench;
+#[path = "../sql/certificates.rs"]
+mod certificates;
 mod connections;
 mod cost;
 mod fence;
 #[path = "../redis/model/history.rs"]
 mod history;
+#[path = "../sql/model.rs"]
 mod model;
+#[path = "../sql/requests.rs"]
+mod requests;
 mod rights;
 mod silence;
 mod surroundings;
 mod traps;
+#[path = "../sql/turns.rs"]
 mod turns;
 
 mod contract {

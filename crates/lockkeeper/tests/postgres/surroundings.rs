@@ -1,7 +1,5 @@
 //! What stands around a server: a pooler, certificates, a standby that takes over, a host that says nothing.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use lockkeeper::Client;
@@ -10,6 +8,7 @@ use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::postgres::{Postgres, give};
 
 use crate::bench::{Bench, plain};
+use crate::certificates;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -60,19 +59,6 @@ async fn behind_a_pooler_in_transaction_mode_everything_works_by_polling() {
     assert!(told.says.contains("100 ms late"), "{told:?}");
 }
 
-/// Certificates made for the test.
-fn certificates(directory: &Path) {
-    let openssl = |arguments: &str| {
-        let done = Command::new("openssl").args(arguments.split(' ')).current_dir(directory).output().expect("openssl runs");
-        assert!(done.status.success(), "openssl {arguments}: {}", String::from_utf8_lossy(&done.stderr));
-    };
-    openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -keyout ca.key -out ca.pem -subj /CN=lockkeeper-test-ca");
-    openssl("req -newkey rsa:2048 -nodes -keyout server.key -out server.csr -subj /CN=localhost");
-    std::fs::write(directory.join("names"), "subjectAltName=DNS:localhost\n").unwrap();
-    openssl("x509 -req -in server.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile names -out server.pem");
-    openssl("req -x509 -newkey rsa:2048 -nodes -days 2 -keyout other.key -out other.pem -subj /CN=another-ca");
-}
-
 #[tokio::test]
 async fn certificates_are_checked_as_the_mode_says() {
     if let Some(why) = Postgres::missing() {
@@ -80,7 +66,7 @@ async fn certificates_are_checked_as_the_mode_says() {
     }
     let folder = std::env::temp_dir().join(format!("lockkeeper-postgres-tls-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    certificates(&folder);
+    certificates::create(&folder);
     give(&folder);
     let file = |name: &str| folder.join(name).display().to_string();
     let (certificate, key) = (format!("ssl_cert_file={}", file("server.pem")), format!("ssl_key_file={}", file("server.key")));

@@ -91,3 +91,21 @@ async fn a_client_that_locks_again_lets_one_in_that_polls() {
         guard.release().await.unwrap();
     }
 }
+
+/// A step of another client keeps the row locked for long, because its process gets no CPU: the lock is free all the same.
+#[tokio::test]
+async fn a_free_lock_is_granted_although_a_step_keeps_its_row_locked_for_a_while() {
+    let Some(bench) = Bench::open("a slow step").await else { return };
+    woken(&bench, &bench.store, "m", 1).await;
+    let locked = bench.lock_rows(Duration::from_millis(350)).await;
+    let attempt = bench.store.acquire(bench.ask("m", 2)).await.unwrap();
+    assert!(is_granted(attempt), "{attempt:?}");
+    locked.await.unwrap();
+    // One that is locked for longer is not waited for without end, and the caller still waits when it is told so.
+    let locked = bench.lock_rows(Duration::from_secs(10)).await;
+    let now = bench.runtime.now();
+    let attempt = bench.store.acquire(bench.ask("m", 3).with_times(now, now.plus(Duration::from_millis(900)))).await.unwrap();
+    assert!(!is_granted(attempt), "{attempt:?}");
+    assert!(!locked.is_finished(), "answered while the row is locked");
+    locked.abort();
+}
