@@ -73,6 +73,30 @@ async fn a_broken_connection_keeps_holds_and_waiters_of_the_session() {
     rival.mutex("m").try_lock().await.unwrap().expect("free").release().await.unwrap();
 }
 
+/// The watch on a hold is set a moment after the grant; the connection breaks just then.
+#[tokio::test]
+async fn a_hold_is_watched_also_if_the_connection_broke_while_its_watch_was_set() {
+    let Some(server) = site::server("watched holds") else { return };
+    let (proxy, folder) = (Proxy::start(server.ports()[0]).await, site::fresh_folder(&server).await);
+    let raw = site::raw(&server).await;
+    let ours = site::client(&format!("zookeeper://127.0.0.1:{}/{folder}?session=60s", proxy.port)).await;
+    ours.mutex("m").lock().await.unwrap().release().await.unwrap();
+    for fault in [Fault::LoseReply, Fault::CutRequest(10)] {
+        let guard = ours.mutex("m").lock().await.unwrap();
+        proxy.next("-lock-", fault);
+        until("the watch was lost", async || proxy.met()).await;
+        until("the connection is back", async || ours.inspect("m").await.is_ok()).await;
+        // The keeper asks about its holds when the connection is back, and not again for 15 s.
+        sleep(Duration::from_millis(500)).await;
+        assert!(guard.is_valid());
+        let node = site::nodes(&raw, &format!("/{folder}/m")).await.pop().expect("a node");
+        raw.delete(&format!("/{folder}/m/{node}"), None).await.unwrap();
+        let deleted = Instant::now();
+        assert_eq!(timeout(SOON, guard.lost()).await.expect("told"), LossReason::Gone);
+        assert!(deleted.elapsed() < Duration::from_secs(5), "told after {:?}", deleted.elapsed());
+    }
+}
+
 #[tokio::test]
 async fn an_acquire_whose_answer_is_lost_is_one_hold_and_leaves_nothing() {
     let Some(server) = site::server("answers") else { return };

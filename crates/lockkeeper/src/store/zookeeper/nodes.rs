@@ -185,8 +185,13 @@ async fn tell_when_deleted(nodes: Weak<Nodes>, link: Weak<Link>, live: Weak<Live
                 _ => false,
             },
             Err(Cause::NoNode) => true,
-            // A broken connection: the keeper asks about all holds when it is back.
-            Err(_) => return,
+            Err(Cause::SessionExpired | Cause::ClientClosed | Cause::AuthFailed | Cause::NoAuth) => return,
+            // A broken connection. Set again when it is back: the keeper asks about all holds then, but not about what happens to them later.
+            Err(_) => {
+                let Some(runtime) = link.upgrade().map(|link| link.runtime.clone()) else { return };
+                runtime.sleep_until(runtime.now().plus(YOUNG)).await;
+                continue;
+            }
         };
         let (Some(nodes), Some(link)) = (nodes.upgrade(), link.upgrade()) else { return };
         if deleted {
