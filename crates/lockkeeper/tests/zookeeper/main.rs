@@ -5,6 +5,7 @@ mod curator;
 mod ensemble;
 mod faults;
 mod input;
+mod java;
 mod loss;
 mod site;
 

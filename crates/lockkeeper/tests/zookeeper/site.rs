@@ -40,27 +40,41 @@ pub(crate) async fn nodes(raw: &Client, path: &str) -> Vec<String> {
     raw.list_children(path).await.unwrap_or_default()
 }
 
-/// Closes a session from outside, as an operator's tool does: by a second connection with its id and password.
+/// Closes a session from outside, as an operator's tool does: by a second connection with its id and password. Returns when the server has confirmed it.
 pub(crate) fn close_session(port: u16, session: i64) {
+    let began = std::time::Instant::now();
+    while !try_close(port, session).unwrap_or(false) {
+        assert!(began.elapsed() < std::time::Duration::from_secs(60), "session {session:#x} could not be closed within a minute");
+    }
+}
+
+/// One attempt; `false` if the session is still open. A session has one connection: the server drops the owner's when ours opens. The owner connects
+/// again at once, and if that is faster than our second request, the server drops ours before it has read the request.
+fn try_close(port: u16, session: i64) -> std::io::Result<bool> {
     use std::io::{Read as _, Write as _};
-    let password = password(session);
     let mut message = Vec::new();
     message.extend(0_i32.to_be_bytes());
     message.extend(0_i64.to_be_bytes());
     message.extend(10_000_i32.to_be_bytes());
     message.extend(session.to_be_bytes());
     message.extend(16_i32.to_be_bytes());
-    message.extend(password);
+    message.extend(password(session));
     message.push(0);
-    let mut server = std::net::TcpStream::connect(("127.0.0.1", port)).expect("a running server");
-    server.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a time limit");
+    let mut server = std::net::TcpStream::connect(("127.0.0.1", port))?;
+    server.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
     let framed = |message: &[u8]| [&u32::try_from(message.len()).expect("short").to_be_bytes()[..], message].concat();
-    // Both at once: the owner of the session connects again as soon as the server drops its connection.
     let close = [1_i32.to_be_bytes(), (-11_i32).to_be_bytes()].concat();
-    server.write_all(&[framed(&message), framed(&close)].concat()).expect("sent");
-    let mut answer = Vec::new();
-    // The owner of the session may connect again before the answers are read: the caller sees what became of it.
-    let _ = server.read_to_end(&mut answer);
+    server.write_all(&[framed(&message), framed(&close)].concat())?;
+    let mut frame = || {
+        let mut length = [0; 4];
+        server.read_exact(&mut length)?;
+        let mut body = vec![0; u32::from_be_bytes(length) as usize];
+        server.read_exact(&mut body).map(|()| body)
+    };
+    let opened = frame()?;
+    let timeout = i32::from_be_bytes(opened[4..8].try_into().expect("four bytes"));
+    // No timeout: the server does not know the session any more. Otherwise the second answer is that of the closing.
+    Ok(timeout <= 0 || frame().is_ok())
 }
 
 /// The password that a server gives a session: bytes of Java's `Random`, seeded with the session's id.
