@@ -22,7 +22,7 @@ async fn owner_of(raw: &zookeeper_client::Client, path: &str) -> i64 {
 async fn a_session_that_is_closed_from_outside_is_told_to_every_hold() {
     let Some(server) = site::server("sessions") else { return };
     let folder = site::fresh_folder(&server).await;
-    let (raw, url) = (site::raw(&server).await, format!("zookeeper://{}/{folder}?session=20s", server.hosts()));
+    let (raw, url) = (site::raw(&server).await, format!("zookeeper://{}/{folder}?session=60s", server.hosts()));
     let (ours, rival) = (site::client(&url).await, site::client(&url).await);
     let mut guards = Vec::new();
     for name in ["a", "b", "c"] {
@@ -30,13 +30,13 @@ async fn a_session_that_is_closed_from_outside_is_told_to_every_hold() {
     }
     let node = site::nodes(&raw, &format!("/{folder}/a")).await.pop().expect("a node");
     let session = owner_of(&raw, &format!("/{folder}/a/{node}")).await;
-    let began = Instant::now();
     let port = server.ports()[0];
     tokio::task::spawn_blocking(move || site::close_session(port, session)).await.unwrap();
+    let began = Instant::now();
     for guard in &guards {
         assert_eq!(timeout(SOON, guard.lost()).await.expect("told"), LossReason::Gone);
     }
-    // Long before the deadline of 15 s: the server said so.
+    // Long before the next keep-alive, after 15 s: the server said so.
     println!("told after {:?}", began.elapsed());
     assert!(began.elapsed() < Duration::from_secs(5), "told after {:?}", began.elapsed());
     let next = timeout(SOON, rival.mutex("a").lock()).await.expect("free").unwrap();
@@ -118,6 +118,31 @@ async fn an_acquire_whose_answer_is_lost_is_one_hold_and_leaves_nothing() {
     }
 }
 
+/// A node that a lost answer leaves in the queue of a semaphore blocks everybody.
+#[tokio::test]
+async fn permits_whose_answers_are_lost_leave_nothing_in_the_queue() {
+    let Some(server) = site::server("answers") else { return };
+    let (proxy, folder) = (Proxy::start(server.ports()[0]).await, site::fresh_folder(&server).await);
+    let raw = site::raw(&server).await;
+    let ours = site::client(&format!("zookeeper://127.0.0.1:{}/{folder}?session=20s", proxy.port)).await;
+    let rival = site::client(&format!("zookeeper://{}/{folder}?session=20s", server.hosts())).await;
+    // Of the node in the queue, and of the step that adds a permit and leaves the queue.
+    for (round, text) in ["-lock-", "-lease-", "-lock-"].into_iter().enumerate() {
+        let name = format!("s{round}");
+        let semaphore = ours.semaphore(&name, 2);
+        // Makes the folders, so that the next request is the creation of the node.
+        semaphore.acquire().await.unwrap().release().await.unwrap();
+        proxy.next(text, Fault::LoseReply);
+        let permit = timeout(SOON, semaphore.acquire()).await.expect("acquired").unwrap();
+        assert!(proxy.met());
+        assert_eq!(site::nodes(&raw, &format!("/{folder}/{name}/locks")).await, Vec::<String>::new(), "{text}");
+        assert_eq!(site::nodes(&raw, &format!("/{folder}/{name}/leases")).await.len(), 1, "{text}");
+        rival.semaphore(&name, 2).try_acquire().await.unwrap().expect("one is free").release().await.unwrap();
+        permit.release().await.unwrap();
+        until("nothing is left", async || site::nodes(&raw, &format!("/{folder}/{name}/leases")).await.is_empty()).await;
+    }
+}
+
 #[tokio::test]
 async fn a_restarted_server_keeps_holds_of_living_sessions() {
     if ZooKeeper::missing().is_some() {
@@ -125,7 +150,8 @@ async fn a_restarted_server_keeps_holds_of_living_sessions() {
         return;
     }
     let mut server = ZooKeeper::start();
-    let url = site::fresh_url(&server, "20s").await;
+    // Longer than a server takes to start on a busy machine.
+    let url = site::fresh_url(&server, "60s").await;
     let (ours, rival) = (site::client(&url).await, site::client(&url).await);
     let guard = ours.mutex("m").lock().await.unwrap();
     let waiter = tokio::spawn(async move { rival.mutex("m").lock().await });

@@ -73,24 +73,32 @@ impl Inner {
                 return Err(error);
             }
             if !held.is_empty() {
+                // An earlier copy of this request was granted: neither it nor this one waits any more.
                 let paths: Vec<_> = held.iter().map(|lease| format!("{folder}/{LEASES}/{lease}")).collect();
-                let stale = own.paths.iter().filter(|path| !paths.contains(path));
-                for path in stale {
-                    self.delete(&live, path).await?;
+                for node in seen.locks.iter().filter(|lock| names::node(lock).is_some_and(|node| node.id == id)) {
+                    self.delete(&live, &format!("{folder}/{LOCKS}/{node}")).await?;
                 }
                 return self.granted_permits(&live, key, paths).await;
             }
-            match queue(&seen, &id, take, total).standing(&id, Want::Permits { take, granted: false }) {
-                Standing::Holds(_) => match self.take_permits(&live, &request, &folder, &own, take).await? {
+            let (queue, want) = (queue(&seen, &id, take, total), Want::Permits { take, granted: false });
+            // Made by an earlier copy of this request, whose answer was lost. It would block all others for as long as the session lasts.
+            for node in queue.surplus(&id, want) {
+                self.delete(&live, &format!("{folder}/{LOCKS}/{}", node.id.name)).await?;
+            }
+            let first = |node: &Node<Child>| Own { paths: vec![format!("{folder}/{LOCKS}/{}", node.id.name)], ..own.clone() };
+            match queue.standing(&id, want) {
+                Standing::Holds(node) => match self.take_permits(&live, &request, &folder, &first(node), take).await? {
                     Some(paths) => return self.granted_permits(&live, key, paths).await,
                     None => drop(self.nodes.remove(&key)),
                 },
-                Standing::Waits { blocker, ahead, .. } => {
+                Standing::Waits { blocker, ahead, node } => {
                     let busy = Busy::new(None).with_ahead(ahead);
+                    let own = first(node);
                     if request.place.is_none() && !was_known {
                         self.withdraw(&live, &key, &own).await?;
                         return Ok(Attempt::Busy(busy));
                     }
+                    self.nodes.insert(key, own);
                     let target = match blocker {
                         Blocker::Node(node) => Target::Node(format!("{folder}/{LOCKS}/{}", node.id.name)),
                         Blocker::Permits => Target::Permits(folder.clone()),
