@@ -1,6 +1,6 @@
 //! Beside the real Curator, in a Java process: exclusion, order, re-entrancy and crashes, both ways.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::java::{self, Curator};
@@ -143,26 +143,24 @@ async fn waiters_of_both_are_served_in_the_order_in_which_they_came() {
     let Some((ours, mut curator, folder, raw, server)) = both("curator").await else { return };
     let path = format!("{folder}/m");
     let guard = ours.mutex("m").lock().await.unwrap();
-    let served = Arc::new(Mutex::new(Vec::new()));
+    // Each writes its number while it holds the lock.
+    let file = std::env::temp_dir().join(format!("lockkeeper-curator-order-{}", std::process::id()));
+    std::fs::write(&file, "").unwrap();
     let mut tasks = Vec::new();
     for number in 0..8 {
-        let served = Arc::clone(&served);
         if number % 2 == 0 {
             // A client each: the waiters of one process have a queue of their own.
             let ours = site::client(&format!("zookeeper://{}{folder}?session={}s", server.hosts(), LONG.as_secs())).await;
+            let file = file.clone();
             tasks.push(tokio::spawn(async move {
                 let guard = ours.mutex("m").lock().await.unwrap();
-                served.lock().unwrap().push(number);
+                let served = std::fs::read_to_string(&file).unwrap();
+                std::fs::write(&file, format!("{served}{number} ")).unwrap();
                 guard.release().await.unwrap();
             }));
         } else {
-            let granted = curator.send(&format!("h{number} acquire mutex {path} 60000"));
-            let released = curator.send(&format!("h{number} release mutex {path}"));
-            tasks.push(tokio::spawn(async move {
-                assert_eq!(granted.await.unwrap(), "granted");
-                served.lock().unwrap().push(number);
-                assert_eq!(released.await.unwrap(), "released");
-            }));
+            let noted = curator.send(&format!("h{number} note mutex {path} {number} {}", file.display()));
+            tasks.push(tokio::spawn(async move { assert_eq!(noted.await.unwrap(), "noted") }));
         }
         until("it stands in the queue", async || site::nodes(&raw, &path).await.len() == number + 2).await;
     }
@@ -170,9 +168,8 @@ async fn waiters_of_both_are_served_in_the_order_in_which_they_came() {
     for task in tasks {
         timeout(SOON, task).await.expect("served").unwrap();
     }
-    let served = served.lock().unwrap().clone();
-    // Curator's answers come through a pipe, so neighbours may be noted in another order than they were served in.
-    assert!(served.iter().enumerate().all(|(place, number)| place.abs_diff(*number) <= 1), "{served:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "0 1 2 3 4 5 6 7 ");
+    std::fs::remove_file(&file).unwrap();
     nothing_is_left(&raw, &path).await;
 }
 

@@ -83,6 +83,14 @@ public final class Curator {
                     release(words[1], words[3], words[4]);
                 }
                 return "counted";
+            case "note":
+                if (!acquire(words[1], words[3], words[4], 60_000)) {
+                    return "busy";
+                }
+                Path notes = Path.of(words[6]);
+                Files.writeString(notes, Files.readString(notes) + words[5] + " ");
+                release(words[1], words[3], words[4]);
+                return "noted";
             default:
                 return "error unknown command";
         }
