@@ -12,6 +12,7 @@
 pub mod etcd;
 pub mod examples;
 pub mod mariadb;
+pub mod netns;
 pub mod pgbouncer;
 pub mod poll;
 pub mod postgres;

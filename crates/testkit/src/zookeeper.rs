@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 /// Where Debian keeps the server.
-const JAR: &str = "/usr/share/java/zookeeper.jar";
+pub const JAR: &str = "/usr/share/java/zookeeper.jar";
 
 /// How often a server looks at its sessions, in milliseconds. Sessions are from 2 to 20 ticks long.
 const TICK: u32 = 100;

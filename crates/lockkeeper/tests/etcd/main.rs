@@ -4,6 +4,9 @@
 mod bench;
 mod beside;
 mod loss;
+mod partition;
+mod stopped;
+mod tls;
 mod trouble;
 
 mod contract {

@@ -2,12 +2,12 @@
 //! nearly all slots on one side, its replica and two more masters on the other. Each side is a network namespace of its own; the link between them is taken down.
 //! The test itself reaches both, as clients on either side do.
 
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use lockkeeper::Client;
+use lockkeeper_testkit::netns::Sides;
 use redis::Connection;
 
 use crate::harness::{ms, tell};
@@ -15,7 +15,7 @@ use crate::load::Load;
 use crate::sentinels::MASTER;
 use crate::server::{Flavour, Server};
 
-/// One after the other: the namespaces have names and addresses.
+/// One after the other: each of them loads its servers from both sides.
 static ALONE: Mutex<()> = Mutex::new(());
 
 /// What is parted.
@@ -40,83 +40,20 @@ impl Of {
     }
 }
 
-struct Sides {
-    /// The first two parts of all addresses.
-    net: String,
-    names: [String; 2],
-    processes: Vec<Child>,
-    directories: Vec<std::path::PathBuf>,
-}
+/// Servers on two sides.
+struct Parts(Sides);
 
-fn ip(words: &str) -> bool {
-    let done = Command::new("ip").args(words.split(' ')).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    done.is_ok_and(|status| status.success())
-}
-
-impl Sides {
-    /// Two namespaces, linked with each other and with us; or why there can be none.
-    fn make() -> Result<Self, String> {
-        let number = std::process::id();
-        let net = format!("10.{}.{}", 100 + number / 250 % 150, number % 250);
-        let names = ["a", "b"].map(|side| format!("lk{number}{side}"));
-        let sides = Self { net, names, processes: Vec::new(), directories: Vec::new() };
-        let [a, b] = &sides.names;
-        let net = &sides.net;
-        let mut steps = vec![
-            format!("netns add {a}"),
-            format!("netns add {b}"),
-            format!("-n {a} link add between type veth peer name between netns {b}"),
-            format!("-n {a} addr add {net}.1/30 dev between"),
-            format!("-n {b} addr add {net}.2/30 dev between"),
-        ];
-        for (side, ours, theirs, at) in [(a, 9, 10, 1), (b, 13, 14, 2)] {
-            steps.extend([
-                format!("link add {side} type veth peer name outside netns {side}"),
-                format!("addr add {net}.{ours}/30 dev {side}"),
-                format!("link set {side} up"),
-                format!("-n {side} addr add {net}.{theirs}/30 dev outside"),
-                format!("-n {side} link set outside up"),
-                format!("-n {side} link set lo up"),
-                format!("-n {side} link set between up"),
-                // The address by which its servers are known to each other.
-                format!("route add {net}.{at}/32 via {net}.{theirs}"),
-            ]);
-        }
-        for step in steps {
-            if !ip(&step) {
-                return Err(format!("netns: \"ip {step}\" fails; it needs root and network namespaces"));
-            }
-        }
-        Ok(sides)
-    }
-
+impl Parts {
     fn run(&mut self, side: usize, words: &[&str]) {
         let program = Flavour::Redis.program().expect("not missing");
-        let process = Command::new("ip")
-            .args(["netns", "exec", &self.names[side]])
-            .arg(program)
-            .args(words)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("a server starts");
-        self.processes.push(process);
-    }
-
-    fn directory(&mut self, name: &str) -> String {
-        let directory = std::env::temp_dir().join(format!("lockkeeper-part-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let shown = directory.display().to_string();
-        self.directories.push(directory);
-        shown
+        self.0.run(side, &program.to_string_lossy(), words, None);
     }
 
     /// A master and a sentinel on one side, two replicas and two sentinels on the other.
     fn populate(&mut self) {
-        let [master, beyond] = [1, 2].map(|host| format!("{}.{host}", self.net));
+        let [master, beyond] = [0, 1].map(|side| self.0.host(side));
         for (side, port) in [(0, "7001"), (1, "7002"), (1, "7003")] {
-            let directory = self.directory(port);
+            let directory = self.0.directory(port);
             let mut words =
                 vec!["--port", port, "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--dir", &directory];
             words.extend(["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", "--repl-timeout", "3"]);
@@ -126,7 +63,7 @@ impl Sides {
             self.run(side, &words);
         }
         for (side, port) in [(0, 7101), (1, 7102), (1, 7103)] {
-            let directory = self.directory(&port.to_string());
+            let directory = self.0.directory(&port.to_string());
             let announced = if side == 0 { &master } else { &beyond };
             let file = format!("{directory}/sentinel.conf");
             let settings = format!(
@@ -152,7 +89,7 @@ impl Sides {
         const SLOTS: [(u16, std::ops::RangeInclusive<u16>); 3] =
             [(7001, 0..=16_381), (7002, 16_382..=16_382), (7003, 16_383..=16_383)];
         for (side, port) in [(0, "7001"), (1, "7002"), (1, "7003"), (1, "7004")] {
-            let (directory, announced) = (self.directory(port), format!("{}.{}", self.net, side + 1));
+            let (directory, announced) = (self.0.directory(port), self.0.host(side));
             let mut words =
                 vec!["--port", port, "--bind", "0.0.0.0", "--protected-mode", "no", "--save", "", "--dir", &directory];
             words.extend(["--cluster-enabled", "yes", "--cluster-node-timeout", "1000", "--cluster-announce-ip", &announced]);
@@ -185,7 +122,7 @@ impl Sides {
     }
 
     fn host(&self, port: u16) -> String {
-        format!("{}.{}", self.net, if matches!(port, 7001 | 7101) { 1 } else { 2 })
+        self.0.host(usize::from(!matches!(port, 7001 | 7101)))
     }
 
     fn eyes(&self, port: u16) -> redis::RedisResult<Connection> {
@@ -207,10 +144,6 @@ impl Sides {
         self.ask::<String>(port, "INFO replication").is_ok_and(|info| info.contains("role:master"))
     }
 
-    fn link(&self, state: &str) {
-        assert!(ip(&format!("-n {} link set between {state}", self.names[0])));
-    }
-
     /// The way that clients of one side know.
     fn url(&self, side: usize, of: Of, options: &str) -> String {
         if of == Of::Cluster {
@@ -224,26 +157,6 @@ impl Sides {
     }
 }
 
-impl Drop for Sides {
-    fn drop(&mut self) {
-        for process in &mut self.processes {
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-        for name in &self.names {
-            ip(&format!("netns del {name}"));
-        }
-        // The links go with the namespaces, a moment later; the next ones have the same names.
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(10) && self.names.iter().any(|name| ip(&format!("link show {name}"))) {
-            std::thread::sleep(ms(20));
-        }
-        for directory in &self.directories {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-    }
-}
-
 /// Parts the network under load from both sides; how often two held one name.
 fn parted(test: &str, of: Of, options: &str) -> Option<usize> {
     let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -252,7 +165,7 @@ fn parted(test: &str, of: Of, options: &str) -> Option<usize> {
         return None;
     }
     let mut sides = match Sides::make() {
-        Ok(sides) => sides,
+        Ok(sides) => Parts(sides),
         Err(why) => {
             lockkeeper::conformance::skip(test, &why);
             return None;
@@ -275,11 +188,11 @@ fn parted(test: &str, of: Of, options: &str) -> Option<usize> {
         (here, there)
     });
     std::thread::sleep(ms(1_200));
-    sides.link("down");
+    sides.0.part();
     sides.until("a replica was promoted", || of.heirs().iter().any(|port| sides.is_master(*port)));
     // Long enough for holds of the old side to end there, and for both sides to go on by themselves.
     std::thread::sleep(ms(4_000));
-    sides.link("up");
+    sides.0.join();
     sides.until("the old master follows the new one", || {
         let reigns = |port: &u16| sides.is_master(*port) && sides.replicas(*port) == of.heirs().len();
         !sides.is_master(7001) && of.heirs().iter().any(reigns)

@@ -7,6 +7,7 @@ mod faults;
 mod input;
 mod java;
 mod loss;
+mod partition;
 mod site;
 
 mod contract {
