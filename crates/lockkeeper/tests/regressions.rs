@@ -259,52 +259,6 @@ async fn a_forced_release_reaches_those_who_wait_in_the_holders_process() {
     drop(guard);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_wait_limit_holds_although_the_store_confirms_no_subscription() {
-    let world = World::simulated();
-    let (ours, theirs) = world.two_clients();
-    let _guard = theirs.mutex("x").lock().await.unwrap();
-    world.chaos.always(Faulty::Watch, Fault::LoseRequest);
-    let began = Instant::now();
-    let error = ours.mutex("x").lock().timeout(ms(100)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
-    assert!(began.elapsed() < ms(700), "took {:?}", began.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_wait_limit_holds_although_the_store_does_not_count() {
-    let world = World::simulated();
-    let latch = world.client(secs(30)).latch("l");
-    world.chaos.always(Faulty::Count, Fault::LoseRequest);
-    let began = Instant::now();
-    latch.wait().timeout(ms(100)).await.unwrap_err();
-    assert!(began.elapsed() < secs(1), "took {:?}", began.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_wait_limit_holds_although_the_store_does_not_answer() {
-    let world = World::simulated();
-    let client = world.client(secs(30));
-    world.chaos.always(Faulty::Acquire, Fault::LoseRequest);
-    let began = Instant::now();
-    client.mutex("x").lock().timeout(ms(100)).await.unwrap_err();
-    assert!(began.elapsed() < ms(700), "took {:?}", began.elapsed());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_try_ends_within_about_the_command_timeout() {
-    let world = World::simulated();
-    let client = world.client(secs(30));
-    world.chaos.always(Faulty::Acquire, Fault::LoseRequest);
-    let mutex = client.mutex("x");
-    for attempt in [mutex.try_lock(), mutex.try_lock().lease(secs(1))] {
-        let began = Instant::now();
-        attempt.await.unwrap_err();
-        // Three seconds by default.
-        assert!(began.elapsed() < ms(3_500), "took {:?}", began.elapsed());
-    }
-}
-
 /// So early, too, that the keeper has a connection before it needs one.
 #[tokio::test(start_paused = true)]
 async fn who_holds_a_name_can_be_seen_long_before_the_first_renewal() {
@@ -332,16 +286,6 @@ async fn a_waiter_of_another_kind_does_not_spoil_a_release() {
     // Whether it was refused or served is its own affair.
     let _ = waiter.await.unwrap();
     mutex.lock().timeout(secs(1)).await.unwrap().release().await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn times_that_cannot_be_reckoned_with_are_refused() {
-    let world = World::simulated();
-    let builder = Client::builder().command_timeout(Duration::MAX).runtime(world.runtime.clone());
-    let error = builder.with_backend(Arc::<Chaos>::clone(&world.chaos)).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    // No limit at all is a limit that can be asked for.
-    world.client(secs(30)).mutex("x").lock().timeout(Duration::MAX).await.unwrap().release().await.unwrap();
 }
 
 // Work under a lock, and guards, tell the truth about a hold that ended meanwhile.
