@@ -40,10 +40,11 @@ cargo xtask picture         records the terminal of the README anew; writes docs
 cargo xtask dist            builds the program that packages ship, with its symbols in a file beside it, into target/dist/bin
 cargo xtask help            this
 
-LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, postgres, mariadb, pgbouncer, zookeeper, etcd, etcd-go, redis-6.2, valkey,
+LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, postgres, mariadb, pgbouncer, zookeeper, etcd, etcd-go, redis-6.2, valkey, redis-8,
                             redisson, mdbook
 LOCKKEEPER_REDIS_62=FILE    the Redis 6.2 server, instead of the one that setup downloads
-LOCKKEEPER_VALKEY=FILE      the Valkey server, instead of the one that setup downloads";
+LOCKKEEPER_VALKEY=FILE      the Valkey server, instead of the one that setup downloads
+LOCKKEEPER_REDIS_8=FILE     the Redis 8 server, instead of the one that setup builds";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

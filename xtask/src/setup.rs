@@ -75,7 +75,7 @@ pub(crate) fn needed_for(list: &str, wanted: &[&str]) -> Result<Outcome, String>
         missing.push("etcd-go");
     }
     for server in SERVERS.iter().filter(|server| wanted.contains(&server.name)) {
-        let how = format!("see that pip can download, or set {} to the path of such a server", server.variable);
+        let how = format!("see that Python packages can be downloaded, or set {} to the path of such a server", server.variable);
         let found = || server.find().inspect(|file| println!("    {} is {}", server.name, file.display())).is_some();
         if !provide(server.name, &how, list, found, || server.download())? {
             missing.push(server.name);

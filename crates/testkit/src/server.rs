@@ -17,10 +17,12 @@ pub enum Flavour {
     /// Redis 6.2, the oldest that we know of.
     Redis62,
     Valkey,
+    /// The newest.
+    Redis8,
 }
 
 impl Flavour {
-    pub const ALL: [Self; 3] = [Self::Redis, Self::Redis62, Self::Valkey];
+    pub const ALL: [Self; 4] = [Self::Redis, Self::Redis62, Self::Valkey, Self::Redis8];
 
     /// As `LOCKKEEPER_REQUIRE` calls it.
     pub fn name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Flavour {
             Self::Redis => "redis",
             Self::Redis62 => "redis-6.2",
             Self::Valkey => "valkey",
+            Self::Redis8 => "redis-8",
         }
     }
 
@@ -37,6 +40,7 @@ impl Flavour {
             Self::Redis => None,
             Self::Redis62 => Some("LOCKKEEPER_REDIS_62"),
             Self::Valkey => Some("LOCKKEEPER_VALKEY"),
+            Self::Redis8 => Some("LOCKKEEPER_REDIS_8"),
         }
     }
 
@@ -50,7 +54,7 @@ impl Flavour {
     /// What it takes to have DEBUG; Redis 6.2 has it anyway, and ends at an option that it does not know.
     fn options(self) -> &'static [&'static str] {
         match self {
-            Self::Redis | Self::Valkey => &["--enable-debug-command", "yes"],
+            Self::Redis | Self::Valkey | Self::Redis8 => &["--enable-debug-command", "yes"],
             Self::Redis62 => &[],
         }
     }

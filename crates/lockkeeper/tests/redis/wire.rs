@@ -124,6 +124,7 @@ macro_rules! on_each_server {
         on_each_server!(on_redis Redis: $($test)*);
         on_each_server!(on_redis_6_2 Redis62: $($test)*);
         on_each_server!(on_valkey Valkey: $($test)*);
+        on_each_server!(on_redis_8 Redis8: $($test)*);
     };
     ($server:ident $flavour:ident: $($test:ident)*) => {
         mod $server {
