@@ -15,6 +15,7 @@ mod flaw;
 mod foreign;
 mod fork;
 mod harness;
+mod keys;
 mod layout;
 mod model;
 mod multi;
@@ -43,6 +44,11 @@ mod contract {
 mod contract_6_2 {
     //! It does so on the oldest server.
     lockkeeper::conformance!(crate::harness::Redis::new(crate::server::Flavour::Redis62));
+}
+
+mod contract_8 {
+    //! On the newest.
+    lockkeeper::conformance!(crate::harness::Redis::new(crate::server::Flavour::Redis8));
 }
 
 mod contract_valkey {
