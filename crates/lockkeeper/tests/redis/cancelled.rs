@@ -93,16 +93,22 @@ async fn waits_beside(calls: u32) {
     });
     let (cancelled, waits) =
         tokio::task::spawn_blocking(|| (cancelling.1.join().unwrap(), waiting.1.join().unwrap())).await.unwrap();
-    let longest = waits.iter().max().unwrap();
     let long = waits.iter().filter(|(wait, _)| *wait > LONGEST).count();
-    let ours = waits.iter().map(|(wait, stalled)| wait.saturating_sub(*stalled)).max().unwrap();
-    println!(
-        "{cancelled} of {calls} cancelled; {} waits, {long} over {LONGEST:?}, the longest {:?} of which the machine took {:?}; without that {ours:?}",
-        waits.len(),
-        longest.0,
-        longest.1
-    );
+    let (raw, longest) = described(waits.iter().map(|(wait, _)| *wait));
+    let (net, ours) = described(waits.iter().map(|(wait, stalled)| wait.saturating_sub(*stalled)));
+    let machine = waits.iter().find(|(wait, _)| *wait == longest).map(|(_, stalled)| *stalled).unwrap_or_default();
+    println!("{cancelled} of {calls} cancelled; {} waits: {raw}; {long} over {LONGEST:?}", waits.len());
+    println!("of the longest the machine took {machine:?}; all without that: {net}");
     assert!(ours < LONGEST, "a wait of {ours:?} in which all could run");
+}
+
+/// The distribution of these times in words, and the longest.
+fn described(times: impl Iterator<Item = Duration>) -> (String, Duration) {
+    let mut times: Vec<_> = times.collect();
+    times.sort_unstable();
+    let at = |share: f64| times[(times.len() as f64 * share) as usize];
+    let longest = *times.last().unwrap();
+    (format!("median {:?}, 99 % {:?}, 99.9 % {:?}, longest {longest:?}", at(0.5), at(0.99), at(0.999)), longest)
 }
 
 /// Runs it on a thread with an executor of its own; the thread's id, and the thread.
