@@ -15,6 +15,7 @@ mod numbers;
 mod output;
 mod places;
 mod pty;
+mod queue;
 mod redis;
 mod stores;
 mod tables;

@@ -132,6 +132,14 @@ impl Database {
         Ok(answer)
     }
 
+    /// A transaction that only reads. It waits for no writer, so it does not use up what [`without_waiting`](Self::without_waiting) asked for.
+    pub(super) fn read<T>(&mut self, work: impl FnOnce(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
+        let without_waiting = self.without_waiting;
+        let done = self.transaction(false, work);
+        self.without_waiting = without_waiting;
+        done
+    }
+
     fn commit<T>(&mut self, writes: bool, work: impl FnOnce(&mut Transaction<'_>) -> Result<T>) -> Result<(T, Vec<Recipients>)> {
         let shared = Arc::clone(&self.shared);
         // Only to begin: afterwards no other writer can be in the way.

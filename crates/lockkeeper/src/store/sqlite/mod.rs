@@ -13,6 +13,7 @@ mod message;
 mod requests;
 mod rows;
 mod self_test;
+mod waiting;
 mod wake;
 mod watch;
 mod worker;

@@ -26,6 +26,9 @@ fn is_open<T>(done: &Result<T>) -> bool {
 
 impl Database {
     pub(super) fn acquire(&mut self, request: &Acquire) -> Result<Attempt> {
+        if let Some(busy) = self.still_busy(request)? {
+            return Ok(busy);
+        }
         let liveness = &self.shared.liveness;
         let known = liveness.holds(request.owner);
         let peer = liveness.begin_hold(request.owner, self.shared.runtime.now().plus(request.lease))?;

@@ -32,7 +32,7 @@ pub(super) fn insert_part(connection: &Connection, name: &str, row: &PartRow<Pee
 }
 
 /// The columns `seq, owner, peer, expires, detail`.
-fn part_row(role: Role, row: &Row<'_>) -> rusqlite::Result<PartRow<PeerId>> {
+pub(super) fn part_row(role: Role, row: &Row<'_>) -> rusqlite::Result<PartRow<PeerId>> {
     let text = |column: usize| row.get_ref(column)?.as_str().map_err(rusqlite::Error::from);
     fn not_read<E: Into<Box<dyn std::error::Error + Send + Sync>>>(column: usize) -> impl FnOnce(E) -> rusqlite::Error {
         move |cause| rusqlite::Error::FromSqlConversionFailure(column, rusqlite::types::Type::Text, cause.into())
