@@ -14,6 +14,7 @@
 
 use std::time::Duration;
 
+use super::patience::{late, pause};
 use super::{Moved, Patience, Settings, Trouble, WireHold};
 use crate::backend::{Attempt, Busy, Grant, drift};
 use crate::error::{Error, ErrorKind, Result};
@@ -118,6 +119,16 @@ enum Listening {
     Yes,
 }
 
+/// Until when the first waiter relies on what this process knows about the name.
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    listen_after: Instant,
+    ask_after: Instant,
+}
+
+/// So long a waiter stands behind an owner of its own process before it subscribes. Most get the name sooner, without a request.
+const LISTEN_AFTER: Duration = Duration::from_millis(50);
+
 /// The state of one acquisition.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
@@ -134,8 +145,10 @@ pub(crate) struct Acquisition {
     /// The latest `not_after` of requests that got no answer, and how many there are.
     unknown_until: Instant,
     unanswered: u32,
-    /// When to ask the store although an owner of this process seems to hold it.
-    ask_after: Option<Instant>,
+    /// An owner of this process seems to hold it.
+    behind: Option<Behind>,
+    /// It subscribes behind such an owner too.
+    listens_behind: bool,
     /// The store has a mark of this owner in its queue.
     placed: bool,
     done: bool,
@@ -153,10 +166,17 @@ impl Acquisition {
             in_flight: None,
             unknown_until: Instant::default(),
             unanswered: 0,
-            ask_after: None,
+            behind: None,
+            listens_behind: false,
             placed: false,
             done: false,
         }
+    }
+
+    /// Has it subscribe also behind an owner of its own process. A notification then shows that the store may have taken the name from that owner.
+    pub(crate) const fn listening_behind(mut self, listens: bool) -> Self {
+        self.listens_behind = listens;
+        self
     }
 
     /// Until when requests of this owner that got no answer may still arrive.
@@ -235,7 +255,7 @@ impl Acquisition {
         let limit = self.patience.request_limit(self.limit, left, self.trouble.left(now));
         self.trouble.asked(now);
         self.in_flight = Some(now.plus(limit));
-        self.ask_after = None;
+        self.behind = None;
         Command::Ask { sent: now, limit }
     }
 
@@ -252,10 +272,7 @@ impl Acquisition {
             // A place in the store's queue has its turn there: a waiter that is before it in the local queue may be behind it at the store.
             Stand::Wait | Stand::Behind | Stand::BackOff { .. } if self.placed => self.ask(at.now),
             Stand::Wait => self.sleep(Instant::NEVER, false, at.now),
-            Stand::Behind => {
-                let ask_after = *self.ask_after.get_or_insert_with(|| at.now.plus(at.poll));
-                if at.now < ask_after { self.sleep(ask_after, true, at.now) } else { self.ask(at.now) }
-            }
+            Stand::Behind => self.stands_behind(at),
             Stand::Ask => self.ask(at.now),
             // The others will most likely have it when the back-off ends: time to subscribe.
             Stand::BackOff { until } if self.listening == Listening::No && at.now < self.deadline => {
@@ -278,6 +295,22 @@ impl Acquisition {
                 self.ask(at.now)
             }
             Stand::Revoked => self.revoked(),
+        }
+    }
+
+    fn stands_behind(&mut self, at: Moment) -> Command {
+        let listen_after = if self.listens_behind { at.now.plus(LISTEN_AFTER) } else { Instant::NEVER };
+        let fresh = || Behind { listen_after, ask_after: at.now.plus(at.poll) };
+        let Behind { listen_after, ask_after } = *self.behind.get_or_insert_with(fresh);
+        if at.now >= ask_after {
+            self.ask(at.now)
+        } else if self.listening != Listening::No {
+            self.sleep(ask_after, true, at.now)
+        } else if at.now >= listen_after && at.now < self.deadline {
+            self.listening = Listening::Wanted { sleep_until: ask_after };
+            self.subscribe(at.now)
+        } else {
+            self.sleep(ask_after.min(listen_after), true, at.now)
         }
     }
 
@@ -355,21 +388,6 @@ impl Acquisition {
             Ok(pause) => Command::Sleep { until: now.plus(pause).min(give_up), listen: false },
         }
     }
-}
-
-/// The error for a request that the store refused as late.
-pub(crate) fn late() -> Error {
-    Error::new(
-        ErrorKind::Unavailable,
-        "the request reached the store after its time limit; the network or the store's clock is slow",
-    )
-}
-
-/// When to ask again without a notification: when a lease ends, and within a second in any case.
-pub(crate) fn pause(busy: Busy, poll: Duration) -> Duration {
-    // A little later than the end that was told: stores count in milliseconds, and a lease that ends while we ask costs a whole poll.
-    let after = Duration::from_millis(1);
-    busy.retry_in.map_or(poll, |end| poll.min(end + after))
 }
 
 #[cfg(test)]

@@ -70,6 +70,22 @@ fn a_waiter_behind_a_local_holder_asks_after_a_poll() {
 }
 
 #[test]
+fn a_waiter_behind_a_local_holder_subscribes_after_a_while_and_asks_no_sooner_for_it() {
+    let mut machine = machine(Patience::Forever, true).listening_behind(true);
+    machine.step(Event::Started { may_ask: false }, at(NOW));
+    let (behind, later) = (Event::Stands(Stand::Behind), NOW.plus(LISTEN_AFTER));
+    assert!(matches!(machine.step(behind.clone(), at(NOW)), Command::Sleep { until, .. } if until == later));
+    assert!(matches!(machine.step(behind.clone(), at(later)), Command::Subscribe { .. }));
+    assert!(matches!(machine.step(Event::Subscribed(true), at(later)), Command::Look));
+    for _ in 0..3 {
+        let slept = machine.step(behind.clone(), at(later));
+        assert!(matches!(slept, Command::Sleep { until, listen: true } if until == NOW.plus(POLL)));
+        assert!(matches!(machine.step(Event::Woken, at(later)), Command::Look), "notified");
+    }
+    assert!(matches!(machine.step(behind, at(NOW.plus(POLL))), Command::Ask { .. }));
+}
+
+#[test]
 fn a_back_off_is_a_timer_with_a_subscription_and_no_request() {
     let mut machine = machine(Patience::Forever, true);
     machine.step(Event::Started { may_ask: false }, at(NOW));

@@ -97,7 +97,9 @@ impl Hold {
         if grounds.claim.is_exclusive()
             && let Some(queue) = &grounds.queue
         {
-            queue.taken(grounds.owner, grounds.handed_over, grounds.sent);
+            if queue.taken(grounds.owner, grounds.handed_over, grounds.sent) {
+                core.check_queue(&grounds.name, queue);
+            }
         }
         let (hold, hurry) = core.registry().register(due, slack, |slot| Self {
             session: session.clone(),

@@ -56,7 +56,13 @@ async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
         if !due.is_empty() {
             next = next.min(attend(core, connection, due, now));
         }
-        next = next.min(core.queues.check(core, now));
+        let (check_at, doubtful) = core.queues.check(core, now);
+        next = next.min(check_at);
+        if !doubtful.is_empty() {
+            // Not by the waiters: one that asked for the name itself each time it is notified would keep other processes from getting it.
+            let holds = core.registry().of_owners(&doubtful);
+            look(core, connection, holds);
+        }
         let undos = std::mem::take(&mut *lock(&core.undos));
         for undo in undos {
             let (core, connection) = (Arc::clone(core), Arc::clone(connection));

@@ -15,7 +15,7 @@ mod reading;
 mod sharing;
 mod turn;
 
-pub(super) use check::Orphan;
+pub(super) use check::{Checked, Orphan};
 pub(super) use handing::{Delivered, Handing, Unused};
 pub(crate) use passing::Wanted;
 pub(crate) use turn::{Closing, Turn};
@@ -61,6 +61,9 @@ struct State {
     sharing: Sharing,
     /// Shared by one first waiter after the other.
     subscription: Option<Arc<Subscription>>,
+    /// How many notifications it had had when this process last asked for the name. Later ones are about the hold of this process; `None`: some may
+    /// have been missed.
+    heard_before: Option<u64>,
     /// How many calls of this process want the name and may not stand in this queue: those that want several names, and writers.
     wanted: u32,
     /// The read hold that readers of this process share.
@@ -156,8 +159,8 @@ impl LocalQueue {
         Turn::new(Arc::clone(self), waiter, place)
     }
 
-    /// An owner of this process has it now, by a request sent at `sent`.
-    pub(super) fn taken(&self, owner: WireOwner, handed_over: bool, sent: Instant) {
+    /// An owner of this process has it now, by a request sent at `sent`. Tells whether the keeper has to check the queue from now on.
+    pub(super) fn taken(&self, owner: WireOwner, handed_over: bool, sent: Instant) -> bool {
         let mut state = lock(&self.state);
         state.held_by = Some(owner);
         if !handed_over {
@@ -169,6 +172,7 @@ impl LocalQueue {
             // The first waiter leaves its request to be handed over.
             state.wake_first(sent);
         }
+        !state.waiters.is_empty() && !std::mem::replace(&mut state.checked, true)
     }
 
     /// The owner no longer has it: the first waiter may ask.
@@ -208,6 +212,7 @@ impl LocalQueue {
         slot.offer = Offer::Sent(Box::new(Sent { to, own: !keeps, from, not_after }));
         drop(slot);
         state.gives(&first);
+        state.heard_before = state.heard();
         let spare_tokens = if keeps && waiters > 1 { MOST_PASSES } else { 0 };
         let request = Acquire::new(release.name.clone(), Claim::Mutex, to, lease).with_times(since, not_after);
         Some(Box::new(Handing::new(Arc::clone(self), first, from, request.with_spare_tokens(spare_tokens), now, keeps)))
@@ -219,6 +224,7 @@ impl State {
     fn asks(&mut self, request: &Acquire, not_after: Instant) {
         let asker = Asker { owner: request.owner, claim: request.claim, until: not_after.plus(MARGIN) };
         self.asker.get_or_insert(asker);
+        self.heard_before = self.heard();
     }
 
     /// This waiter is given something. There are few at a time: one that has used what it got is forgotten here.

@@ -29,12 +29,12 @@ pub use owner::Owner;
 pub use settings::Settings;
 
 pub(crate) use crate::retry::Trouble;
-pub(crate) use acquisition::{Acquisition, Command, Event as Step, Left, Moment, late, pause};
+pub(crate) use acquisition::{Acquisition, Command, Event as Step, Left, Moment};
 pub(crate) use closing::UnderWay;
 pub(crate) use hold::{Grounds, Hold};
 pub(crate) use local_queue::{Closing, LocalQueue, Turn, Wanted};
 pub(crate) use owner::{Entry, Ticket};
-pub(crate) use patience::Patience;
+pub(crate) use patience::{Patience, late, pause};
 pub(crate) use releaser::Undo;
 pub(crate) use shared::Core;
 pub(crate) use wire_hold::{MOST_PASSES, Moved, WireHold};

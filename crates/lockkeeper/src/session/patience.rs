@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use super::Settings;
+use crate::backend::Busy;
+use crate::error::{Error, ErrorKind};
 use crate::runtime::Instant;
 
 /// How long to wait.
@@ -51,4 +53,19 @@ impl Patience {
             Self::Forever => settings.patience,
         }
     }
+}
+
+/// The error for a request that the store refused as late.
+pub(crate) fn late() -> Error {
+    Error::new(
+        ErrorKind::Unavailable,
+        "the request reached the store after its time limit; the network or the store's clock is slow",
+    )
+}
+
+/// When to ask again without a notification: when a lease ends, and within a second in any case.
+pub(crate) fn pause(busy: Busy, poll: Duration) -> Duration {
+    // A little later than the end that was told: stores count in milliseconds, and a lease that ends while we ask costs a whole poll.
+    let after = Duration::from_millis(1);
+    busy.retry_in.map_or(poll, |end| poll.min(end + after))
 }

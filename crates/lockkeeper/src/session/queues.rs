@@ -3,11 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
-use super::local_queue::Orphan;
+use super::local_queue::{Checked, Orphan};
 use super::releaser::Undo;
 use super::{Core, Left, LocalQueue, lock};
 use crate::backend::{Kind, Release};
 use crate::name::Name;
+use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
 /// How many queues are remembered for their back-off, which is short.
@@ -27,6 +28,13 @@ struct Check {
     at: Instant,
     name: Name,
     queue: Weak<LocalQueue>,
+}
+
+impl Core {
+    /// Has the keeper check a queue from now on.
+    pub(crate) fn check_queue(&self, name: &Name, queue: &Arc<LocalQueue>) {
+        self.queues.check_soon(self, name, queue);
+    }
 }
 
 impl Queues {
@@ -84,17 +92,19 @@ impl Queues {
         }
     }
 
-    /// The keeper's part: waiters go on that wait for a caller that does not run, and what nobody will use is released. Tells when to come again.
-    pub(super) fn check(&self, core: &Core, now: Instant) -> Instant {
+    /// The keeper's part: waiters go on that wait for a caller that does not run, and what nobody will use is released. Tells when to come again, and
+    /// which owners the store has to be asked about.
+    pub(super) fn check(&self, core: &Core, now: Instant) -> (Instant, Vec<WireOwner>) {
         let mut checks = std::mem::take(&mut *lock(&self.checks));
-        let mut next = Instant::NEVER;
+        let (mut next, mut doubtful) = (Instant::NEVER, Vec::new());
         checks.retain_mut(|check| {
             if now < check.at {
                 next = next.min(check.at);
                 return true;
             }
             let Some(queue) = check.queue.upgrade() else { return false };
-            let (orphans, again) = queue.check(now);
+            let Checked { orphans, doubtful: owner, again } = queue.check(now);
+            doubtful.extend(owner);
             for Orphan { owner, claim } in orphans {
                 let settle = !core.capabilities.refuses_late;
                 let release = Release::new(check.name.clone(), claim, owner).with_settle(settle);
@@ -106,6 +116,6 @@ impl Queues {
             again.is_some()
         });
         lock(&self.checks).append(&mut checks);
-        next
+        (next, doubtful)
     }
 }

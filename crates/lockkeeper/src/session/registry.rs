@@ -3,7 +3,7 @@
 //! Registering and leaving are a few instructions under one short lock, because every acquire and release pays them. A round
 //! walks all entries: 100,000 take under a millisecond, and rounds are gathered so that there are few.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -17,6 +17,8 @@ pub(super) type Slot = usize;
 #[derive(Debug)]
 struct Entry {
     hold: Weak<Hold>,
+    /// The number of its owner.
+    number: u64,
     /// When the keeper has to do something about it; while it is doing it, its deadline.
     due: Instant,
     /// It may be done this much earlier, together with others.
@@ -47,9 +49,10 @@ impl Registry {
             self.entries.len() - 1
         });
         let hold = Arc::new(make(slot));
-        self.entries[slot] = Some(Entry { hold: Arc::downgrade(&hold), due, slack });
+        let number = hold.grounds.owner.number;
+        self.entries[slot] = Some(Entry { hold: Arc::downgrade(&hold), number, due, slack });
         if let Some(by_owner) = &mut self.by_owner {
-            by_owner.insert(hold.grounds.owner.number, slot);
+            by_owner.insert(number, slot);
         }
         (hold, self.hurry(due))
     }
@@ -69,6 +72,17 @@ impl Registry {
     pub(super) fn of_owner(&self, owner: WireOwner) -> Option<Arc<Hold>> {
         let slot = *self.by_owner.as_ref()?.get(&owner.number)?;
         self.entries[slot].as_ref()?.hold.upgrade().filter(|hold| hold.grounds.owner == owner)
+    }
+
+    /// The holds of these owners of this client that are registered, in one walk.
+    pub(super) fn of_owners(&self, owners: &[WireOwner]) -> Vec<Arc<Hold>> {
+        let numbers: HashSet<u64> = owners.iter().map(|owner| owner.number).collect();
+        self.entries
+            .iter()
+            .flatten()
+            .filter(|entry| numbers.contains(&entry.number))
+            .filter_map(|entry| entry.hold.upgrade())
+            .collect()
     }
 
     fn entry_of(&mut self, hold: &Hold) -> Option<&mut Entry> {

@@ -107,6 +107,12 @@ impl Core {
         after.saturating_sub(Duration::from_nanos(past))
     }
 
+    /// Whether the keeper asks about a hold when a notification comes that this process does not explain. Not where the store tells of deleted holds by
+    /// itself, and not where it finds notifications by polling: it would poll for each hold that somebody waits for.
+    pub(crate) const fn probes_when_notified(&self) -> bool {
+        self.capabilities.push && !self.capabilities.events && self.capabilities.notifies_within.is_zero()
+    }
+
     /// Whether this is a forked child of the process that opened the session.
     pub(crate) fn is_forked(&self) -> bool {
         runtime::process_id() != self.process

@@ -84,7 +84,8 @@ impl<'a> Driver<'a> {
             .with_place((patience != Patience::Try).then_some(core.settings.place))
             .with_any_size(target.is_size_checked());
         let limit = core.settings.limit(request.lease);
-        let machine = Acquisition::new(patience, began, limit, target.queue.is_some(), core.trouble(patience));
+        let machine = Acquisition::new(patience, began, limit, target.queue.is_some(), core.trouble(patience))
+            .listening_behind(core.probes_when_notified());
         let kept = lease.is_none();
         Ok(Self {
             target,
@@ -201,7 +202,9 @@ impl<'a> Driver<'a> {
         self.request.not_after = sent.plus(limit);
         // A waiter with a place in the store's queue asks for itself alone: nobody waits for its answer.
         if let Some(turn) = self.turn.as_ref().filter(|_| !self.machine.is_placed()) {
-            turn.asks(&self.request, self.request.not_after);
+            if let (true, Some(queue)) = (turn.asks(&self.request, self.request.not_after), &self.target.queue) {
+                core.check_queue(&self.request.name, queue);
+            }
             // Those behind it get the hold from guard to guard.
             let followed = core.passes_holds() && self.request.claim == Claim::Mutex && turn.is_followed();
             self.request.spare_tokens = if followed { MOST_PASSES } else { 0 };

@@ -1,8 +1,9 @@
 //! Taken away by the other side: the next one gets it at once, and who had it learns of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::object::Object;
+use crate::wake::at_once;
 use crate::world::World;
 
 pub(crate) async fn their_force_takes_ours(world: World, object: Object) {
@@ -29,4 +30,34 @@ pub(crate) async fn our_force_takes_theirs(world: World, object: Object) {
     theirs.try_release().await.unwrap_err();
     assert!(object.is_locked(&java, &name).await, "the next one's is untouched");
     next.release().await;
+}
+
+/// While another task of our process waits for what theirs takes from us, we are told at once, and that task has it.
+pub(crate) async fn their_force_is_told_where_another_of_ours_waits(world: World, object: Object) {
+    let (mut told, mut served) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        let (name, java) = (object.fresh(&world).await, world.java.thread("one"));
+        let ours = object.take(&world.client, &name, None).await;
+        let waiting = tokio::spawn({
+            let (client, name) = (world.client.clone(), name.clone());
+            async move { object.take(&client, &name, None).await }
+        });
+        world.listeners(&object.channels(&name), 1).await;
+        assert_eq!(java.ask(format!("{} forceUnlock {name}", object.word())).await, true);
+        let began = Instant::now();
+        let lost = async {
+            ours.held().lost().await;
+            began.elapsed()
+        };
+        let next = async {
+            let next = waiting.await.unwrap();
+            (next, began.elapsed())
+        };
+        let (lost, (next, had)) = tokio::join!(lost, next);
+        told.push(lost);
+        served.push(had);
+        next.release().await.unwrap();
+    }
+    at_once(told);
+    at_once(served);
 }

@@ -66,6 +66,7 @@ macro_rules! matrix {
             renew::their_watchdog_keeps_theirs renew::our_keeper_keeps_ours
             renew::their_watchdog_does_not_keep_ours renew::our_keeper_does_not_keep_theirs
             count::ten_thousand_additions_of_both_are_all_there
+            force::their_force_is_told_where_another_of_ours_waits
             force::their_force_takes_ours force::our_force_takes_theirs
             names::braces_and_letters_mean_the_same
         }
@@ -91,6 +92,7 @@ macro_rules! matrix {
             renew::their_watchdog_keeps_theirs renew::our_keeper_keeps_ours
             renew::their_watchdog_does_not_keep_ours renew::our_keeper_does_not_keep_theirs
             count::a_thousand_additions_of_both_are_all_there
+            force::their_force_is_told_where_another_of_ours_waits
             force::their_force_takes_ours force::our_force_takes_theirs
             names::braces_and_letters_mean_the_same
         }
@@ -138,6 +140,7 @@ macro_rules! fenced {
             renew::their_watchdog_keeps_theirs renew::our_keeper_keeps_ours
             renew::their_watchdog_does_not_keep_ours renew::our_keeper_does_not_keep_theirs
             tokens::tokens_grow_across_both tokens::tokens_grow_across_both_in_a_crowd tokens::tokens_counted_apart_do_not_grow
+            force::their_force_is_told_where_another_of_ours_waits
             force::their_force_takes_ours force::our_force_takes_theirs
             names::braces_and_letters_mean_the_same
         }

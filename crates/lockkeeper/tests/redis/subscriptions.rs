@@ -1,8 +1,10 @@
 //! Subscriptions are what is listened to: nothing is left behind by waits that end early, and nobody waits behind those that leave.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Instant;
 
+use lockkeeper::Client;
 use lockkeeper::backend::{Backend, Kind, Watch};
 use lockkeeper::name::Name;
 use lockkeeper::runtime::Runtime;
@@ -78,4 +80,35 @@ async fn a_channel_that_is_left_and_listened_to_again_is_heard() {
         redis::cmd("PUBLISH").arg("redisson_lock__channel:{m}").arg("0").exec(&mut site.eyes()).unwrap();
         timeout(ms(2_000), again.notified()).await.unwrap_or_else(|_| panic!("round {round}: not heard"));
     }
+}
+
+/// Taken away from outside, by Redisson's `forceUnlock` or by ours, while another task of the holder's process waits: both learn of it at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_forced_release_is_told_at_once_where_another_task_of_the_process_waits() {
+    let Some(site) = Site::sound("a forced release beside a local waiter").await else { return };
+    let (client, other) = (site.client(Client::builder()).await, site.other().await);
+    let (mut told, mut served) = (Vec::new(), Vec::new());
+    for round in 0..6 {
+        let name = format!("m{round}");
+        let guard = client.mutex(&name).lock().await.unwrap();
+        let waiting = tokio::spawn(client.mutex(&name).lock().into_future());
+        until("the waiter listens", || subscribed(&site) == 1).await;
+        if round % 2 == 0 {
+            assert_eq!(other.force_release(&name).await.unwrap().from.len(), 1);
+        } else {
+            let channel = format!("redisson_lock__channel:{{{name}}}");
+            redis::pipe().atomic().del(&name).cmd("PUBLISH").arg(&channel).arg("0").exec(&mut site.eyes()).unwrap();
+        }
+        let began = Instant::now();
+        timeout(ms(5_000), guard.lost()).await.expect("the holder is told");
+        told.push(began.elapsed());
+        let next = timeout(ms(5_000), waiting).await.expect("the next one is served").unwrap().unwrap();
+        served.push(began.elapsed());
+        next.release().await.unwrap();
+        until("nobody listens", || subscribed(&site) == 0).await;
+    }
+    // One or two may have met a busy machine.
+    told.sort();
+    served.sort();
+    assert!(told[3] <= ms(200) && served[3] <= ms(200), "told after {told:?}, served after {served:?}");
 }

@@ -24,6 +24,17 @@ pub(in crate::session) struct Orphan {
     pub(in crate::session) claim: Claim,
 }
 
+/// What a check found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(in crate::session) struct Checked {
+    /// Owners that may hold something for nobody.
+    pub(in crate::session) orphans: Vec<Orphan>,
+    /// The owner that holds the name as far as is known here, and perhaps not at the store: somebody released it, and this process did not.
+    pub(in crate::session) doubtful: Option<WireOwner>,
+    /// When the queue has to be checked again.
+    pub(in crate::session) again: Option<Instant>,
+}
+
 impl LocalQueue {
     /// The client closes. Tells which owners may hold the name by a hand-over that was not picked up.
     pub(in crate::session) fn close(&self) -> Vec<(Orphan, Left)> {
@@ -54,8 +65,8 @@ impl LocalQueue {
         orphans
     }
 
-    /// Tells which owners may hold something for nobody, and when the queue has to be checked again.
-    pub(in crate::session) fn check(&self, now: Instant) -> (Vec<Orphan>, Option<Instant>) {
+    /// The keeper's look at the queue.
+    pub(in crate::session) fn check(&self, now: Instant) -> Checked {
         let mut orphans = Vec::new();
         let mut state = lock(&self.state);
         if let Some(Asker { owner, claim, .. }) = state.asker.take_if(|asker| now >= asker.until) {
@@ -101,16 +112,39 @@ impl LocalQueue {
         let unused = state.take_unused_subscription(now);
         // A subscription that is kept while this process holds the name is dropped by the release.
         let lingers = state.subscription.is_some() && state.held_by.is_none();
-        let every = if std::mem::take(&mut state.passes) { CHECK_PASSES_EVERY } else { CHECK_EVERY };
-        let next = if !state.waiters.is_empty() || state.asker.is_some() && lingers {
+        let passes = std::mem::take(&mut state.passes);
+        // While a hold passes from guard to guard the store is asked about it all the time.
+        let doubtful = if passes { None } else { state.doubtful_holder() };
+        let every = if passes { CHECK_PASSES_EVERY } else { CHECK_EVERY };
+        let again = if state.rests() {
+            None
+        } else if !state.waiters.is_empty() || state.asker.is_some() && lingers {
             Some(now.plus(every))
         } else {
             state.sharing.ends_at().filter(|_| lingers)
         };
-        state.checked = next.is_some();
+        state.checked = again.is_some();
         drop(state);
         drop(unused);
-        (orphans, next)
+        Checked { orphans, doubtful, again }
+    }
+}
+
+impl State {
+    /// Whether one waiter waits for other processes, and nobody for it: nothing can go wrong until it asks, another one joins, or a call of this
+    /// process gets the name. These have the queue checked again. A process that only waits is not woken ten times a second.
+    fn rests(&self) -> bool {
+        let nothing_is_sent = || self.waiters.iter().all(|one| matches!(lock(&one.slot).offer, Offer::Nothing | Offer::Ready(_)));
+        let alone = self.waiters.len() == 1 && self.held_by.is_none() && self.asker.is_none();
+        alone && !self.sharing.is_contested() && nothing_is_sent()
+    }
+
+    /// The holder, if a notification came that is about its hold: only a release that was forced explains it, or one that the store had
+    /// notified late. Told once for each.
+    fn doubtful_holder(&mut self) -> Option<WireOwner> {
+        let heard = self.heard().filter(|_| self.held_by.is_some() && !self.waiters.is_empty())?;
+        let before = self.heard_before.replace(heard);
+        self.held_by.filter(|_| before != Some(heard))
     }
 }
 

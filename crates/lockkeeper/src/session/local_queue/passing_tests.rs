@@ -193,7 +193,7 @@ impl World<'_> {
     fn checks(&mut self) {
         if self.flaw != Flaw::NobodyChecks {
             let now = self.now();
-            for orphan in self.queue.check(now).0 {
+            for orphan in self.queue.check(now).orphans {
                 self.undos.push((orphan.owner, now));
             }
             // Not by the keeper of the session too.

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::backend::{
-    AttemptAll, Backend, ClientCard, Count, CountOutcome, Forced, Grant, Listing, Page, Released, Renew, Renewed, Reply,
-    Snapshot, Watch,
+    AttemptAll, Backend, ClientCard, Count, CountOutcome, Forced, Grant, Listing, Notifier, Page, Released, Renew, Renewed,
+    Reply, Snapshot, Watch,
 };
 use crate::error::Result;
 use crate::owner::ClientId;
@@ -92,8 +92,8 @@ async fn a_newcomer_whose_call_is_left_is_revoked_and_the_next_may_ask() {
     let turn = queue.join(core, &next.name);
     assert_eq!(turn.stand(&next, true, now), Stand::Wait);
     let later = now.plus(LIMIT + MARGIN);
-    assert_eq!(queue.check(now.plus(LIMIT)).0, []);
-    assert_eq!(queue.check(later).0, [Orphan { owner: left.owner, claim: Claim::Mutex }]);
+    assert_eq!(queue.check(now.plus(LIMIT)).orphans, []);
+    assert_eq!(queue.check(later).orphans, [Orphan { owner: left.owner, claim: Claim::Mutex }]);
     assert_eq!(turn.stand(&next, true, later), Stand::Ask);
     // Its answer comes after all, and does not count.
     let granted = Attempt::Granted(Grant::new(None, Duration::from_secs(30)));
@@ -170,7 +170,7 @@ async fn a_hand_over_whose_release_is_left_is_revoked() {
     assert_eq!(turn.stand(&wait, true, now), Stand::Wait);
     let later = now.plus(LIMIT + MARGIN);
     let orphans = [wait.owner, holder_owner].map(|owner| Orphan { owner, claim: Claim::Mutex });
-    assert_eq!(queue.check(later).0, orphans);
+    assert_eq!(queue.check(later).orphans, orphans);
     assert_eq!(turn.stand(&wait, true, later), Stand::Revoked);
     assert_eq!(turn.stand(&request(3), true, later), Stand::Ask);
     // Granted after all: nobody waits for that owner id.
@@ -245,7 +245,7 @@ async fn what_was_kept_for_a_waiter_is_released_when_its_own_request_is_revoked(
     assert!(handing.keeps() && kept != wait.owner);
     assert_eq!(handing.deliver(Delivered::Answered(Some(granted())), now.plus(LIMIT)), None);
     let orphans = [kept, wait.owner].map(|owner| Orphan { owner, claim: Claim::Mutex });
-    assert_eq!(queue.check(now.plus(LIMIT + MARGIN)).0, orphans);
+    assert_eq!(queue.check(now.plus(LIMIT + MARGIN)).orphans, orphans);
 }
 
 /// A waiter that was passed over runs again, and stands before the one that was given the hold and does not run.
@@ -262,8 +262,8 @@ async fn a_hold_is_taken_back_also_from_a_waiter_that_is_not_first() {
     let grant = Grant::new(Some(5), Duration::from_secs(30)).with_spare_tokens(16);
     assert!(queue.pass(&WireHold::granted(holder, grant, later), later), "to the second waiter");
     assert_eq!(slow.stand(&first, true, later), Stand::Behind);
-    assert_eq!(queue.check(later.plus(Duration::from_millis(49))).0, []);
-    assert_eq!(queue.check(later.plus(Duration::from_millis(50))).0, [Orphan { owner: holder, claim: Claim::Mutex }]);
+    assert_eq!(queue.check(later.plus(Duration::from_millis(49))).orphans, []);
+    assert_eq!(queue.check(later.plus(Duration::from_millis(50))).orphans, [Orphan { owner: holder, claim: Claim::Mutex }]);
     assert!(matches!(next.stand(&second, true, later), Stand::Wait), "it was taken back");
 }
 
@@ -286,6 +286,34 @@ async fn a_subscription_outlives_the_waiters_only_while_others_contend() {
     assert!(queue.woke(2, queue.heard(), now, core, &ours.name));
     queue.left(ours.owner, now);
     assert!(queue.is_backing_off(now) && queue.heard() == Some(0), "kept until the back-off ends");
-    assert_eq!(queue.check(now.plus(Duration::from_secs(1))).1, None);
+    assert_eq!(queue.check(now.plus(Duration::from_secs(1))).again, None);
     assert_eq!(queue.heard(), None);
+}
+
+/// A notification is about the hold of this process if it came after the request that got it.
+#[test]
+fn a_holder_is_doubtful_once_for_notifications_that_came_after_its_request() {
+    let (queue, now) = (Arc::new(LocalQueue::default()), Instant::from_nanos(3_600_000_000_000));
+    let session = session_with(|can| can);
+    let (ours, notifier) = (request(1), Notifier::default());
+    assert!(queue.ask_alone(&ours, now, LIMIT));
+    queue.taken(ours.owner, false, now);
+    notifier.notify();
+    assert_eq!(queue.check(now).doubtful, None, "nobody listens");
+    let turn = queue.join(session.core(), &ours.name);
+    turn.set_subscription(Arc::new(Subscription::new(&notifier, ())));
+    assert_eq!(queue.check(now).doubtful, Some(ours.owner), "a notification may have been missed");
+    assert_eq!(queue.check(now).doubtful, None, "told once");
+    notifier.notify();
+    assert_eq!(queue.check(now).doubtful, Some(ours.owner));
+    queue.left(ours.owner, now);
+    notifier.notify();
+    assert_eq!(queue.check(now).doubtful, None, "nobody here holds it");
+    let next = request(2);
+    turn.asks(&next, now.plus(LIMIT));
+    queue.taken(next.owner, false, now);
+    assert_eq!(queue.check(now).doubtful, None, "notified before it asked");
+    notifier.notify();
+    drop(turn);
+    assert_eq!(queue.check(now).doubtful, None, "nobody waits");
 }

@@ -170,11 +170,15 @@ impl Turn {
     }
 
     /// It sends its request: others wait for the answer, if it is first.
-    pub(crate) fn asks(&self, request: &Acquire, not_after: Instant) {
+    ///
+    /// Tells whether the keeper has to check the queue from now on.
+    pub(crate) fn asks(&self, request: &Acquire, not_after: Instant) -> bool {
         let mut state = lock(&self.queue.state);
-        if state.first().is_some_and(|first| Arc::ptr_eq(&first, &self.waiter)) {
+        let first = state.first().is_some_and(|first| Arc::ptr_eq(&first, &self.waiter));
+        if first {
             state.asks(request, not_after);
         }
+        first && !std::mem::replace(&mut state.checked, true)
     }
 
     /// Whether a hand-over to it was revoked while its own request was out.
@@ -197,7 +201,10 @@ impl Turn {
     }
 
     pub(crate) fn set_subscription(&self, subscription: Arc<Subscription>) {
-        lock(&self.queue.state).subscription = Some(subscription);
+        let mut state = lock(&self.queue.state);
+        state.subscription = Some(subscription);
+        // What was notified before is not known.
+        state.heard_before = None;
     }
 
     /// Takes no hand-over from now on. Tells what is, or may be, on its way or here.
