@@ -291,8 +291,8 @@ async fn a_subscription_outlives_the_waiters_only_while_others_contend() {
 }
 
 /// A notification is about the hold of this process if it came after the request that got it.
-#[test]
-fn a_holder_is_doubtful_once_for_notifications_that_came_after_its_request() {
+#[tokio::test(start_paused = true)]
+async fn a_holder_is_doubtful_once_for_notifications_that_came_after_its_request() {
     let (queue, now) = (Arc::new(LocalQueue::default()), Instant::from_nanos(3_600_000_000_000));
     let session = session_with(|can| can);
     let (ours, notifier) = (request(1), Notifier::default());
@@ -316,4 +316,26 @@ fn a_holder_is_doubtful_once_for_notifications_that_came_after_its_request() {
     notifier.notify();
     drop(turn);
     assert_eq!(queue.check(now).doubtful, None, "nobody waits");
+}
+
+/// A process that only waits for others is not woken for it; whatever may go wrong later has the queue checked again.
+#[tokio::test(start_paused = true)]
+async fn a_queue_with_one_waiter_is_checked_when_something_happens() {
+    let (queue, now) = (Arc::new(LocalQueue::default()), Instant::from_nanos(3_600_000_000_000));
+    let (session, wait, other) = (session_with(|can| can), request(1), request(9));
+    let turn = queue.join(session.core(), &wait.name);
+    assert_eq!(turn.stand(&wait, true, now), Stand::Ask);
+    assert_eq!(queue.check(now).again, None);
+    assert!(turn.asks(&wait, now.plus(LIMIT)), "its request may be left");
+    assert!(queue.check(now).again.is_some());
+    queue.answered(&wait, None, now);
+    assert_eq!(queue.check(now).again, None);
+    assert!(queue.taken(other.owner, false, now), "its hold may pass to the waiter, which may not run");
+    assert!(queue.check(now).again.is_some());
+    queue.left(other.owner, now);
+    assert_eq!(queue.check(now).again, None);
+    let second = queue.join(session.core(), &wait.name);
+    assert!(queue.check(now).again.is_some(), "the first may not run");
+    drop(second);
+    assert_eq!(queue.check(now).again, None);
 }
