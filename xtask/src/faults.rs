@@ -1,5 +1,5 @@
 //! `cargo xtask faults`: what takes too long for every change. Masters are killed, networks parted and slots moved, many times each, the contract runs on
-//! deployments that the ordinary tests leave out, a storm of cancelled calls lasts for half a minute, and fenced transactions are paused two
+//! deployments that the ordinary tests leave out, a storm of cancelled calls lasts for half a minute, three hundred processes queue for one lock, and fenced transactions are paused two
 //! hundred times.
 
 use std::time::Duration;
@@ -25,6 +25,9 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let storm =
         ["test", "-p", "lockkeeper", "--all-features", "--test", "redis", "--", "--include-ignored", "storm::", "cancelled::"];
     knowing_servers(Run::cargo(&storm).within(LIMIT)).stream()?;
+    // Three hundred processes in one queue, by themselves: they are to rest.
+    let queue = ["test", "-p", "lockkeeper-cli", "--test", "cli", "--", "--include-ignored", "queue::three_hundred"];
+    knowing_servers(Run::cargo(&queue).within(LIMIT)).stream()?;
     // Two hundred pauses of fenced transactions, and as many without the fence, on PostgreSQL and MySQL together.
     for store in ["postgres", "mysql"] {
         let bank = ["test", "-p", "lockkeeper", "--all-features", "--test", store, "--", "--nocapture", "bank::with_the_fence"];
