@@ -23,7 +23,8 @@ async fn cancelled_calls_block_a_free_name_for_nobody() {
     waits_beside(2_000).await;
 }
 
-/// The same for longer.
+/// The same for longer. With `LOCKKEEPER_REALTIME` set, and started with `chrt -r 1`, no other program takes the processor from it: then nothing is
+/// subtracted from the waits.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "takes a minute: cargo xtask faults"]
 async fn ten_thousand_cancelled_calls_block_a_free_name_for_nobody() {
@@ -99,7 +100,8 @@ async fn waits_beside(calls: u32) {
     let machine = waits.iter().find(|(wait, _)| *wait == longest).map(|(_, stalled)| *stalled).unwrap_or_default();
     println!("{cancelled} of {calls} cancelled; {} waits: {raw}; {long} over {LONGEST:?}", waits.len());
     println!("of the longest the machine took {machine:?}; all without that: {net}");
-    assert!(ours < LONGEST, "a wait of {ours:?} in which all could run");
+    let judged = if std::env::var_os("LOCKKEEPER_REALTIME").is_some() { longest } else { ours };
+    assert!(judged < LONGEST, "a wait of {judged:?} in which all could run");
 }
 
 /// The distribution of these times in words, and the longest.
