@@ -22,14 +22,14 @@ fn members(test: &str) -> Option<Sides> {
         format!("http://{}:{}", sides.host(side), port + more)
     };
     let cluster: Vec<String> = (0..3).map(|member| format!("m{member}={}", url(&sides, member, 100))).collect();
-    for member in 0..3 {
+    for (member, (side, _)) in MEMBERS.into_iter().enumerate() {
         let (name, folder) = (format!("m{member}"), sides.directory(&format!("m{member}")));
         let (ours, peer) = (url(&sides, member, 0), url(&sides, member, 100));
         let mut words = vec!["--name", &name, "--data-dir", &folder, "--initial-cluster"];
         let cluster = cluster.join(",");
         words.extend([cluster.as_str(), "--listen-client-urls", &ours, "--advertise-client-urls", &ours]);
         words.extend(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer, "--log-level", "error"]);
-        sides.run(MEMBERS[member].0, "etcd", &words, None);
+        sides.run(side, "etcd", &words, None);
     }
     until_within(LONG, "all know a leader", || {
         (0..3).all(|member| status(&sides, member).is_some_and(|(_, leader)| leader != 0))

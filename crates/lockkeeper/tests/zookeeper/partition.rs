@@ -42,8 +42,7 @@ fn servers(test: &str, leads: bool) -> Option<Sides> {
             format!("server.{}={}:{}:{}\n", ids[server], sides.host(side), port + 100, port + 200)
         })
         .collect();
-    for server in 0..3 {
-        let (side, port) = SERVERS[server];
+    for (server, (side, port)) in SERVERS.into_iter().enumerate() {
         let folder = sides.directory(&format!("zk{server}"));
         std::fs::write(format!("{folder}/myid"), format!("{}\n", ids[server])).unwrap();
         let lines =
