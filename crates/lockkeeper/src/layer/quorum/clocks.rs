@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::member::locked;
+use super::votes::majority;
 use crate::runtime::Instant;
 
 /// How far a floor is ahead of the fastest clock, besides the time of a round trip.
@@ -45,20 +46,21 @@ impl Clocks {
         *known = Some(Known { ahead, token });
     }
 
-    /// A token that all servers are likely to answer, if their last round trip took `round`; 0 if no clock is known.
+    /// A token that all servers are likely to answer, if their last round trip took `round`; 0 while no majority of clocks is known that agree.
+    /// Otherwise one server that answers first and whose clock is far ahead would draw the tokens of all others ahead of their clocks.
     pub(super) fn next_floor(&self, round: Duration, now: Instant) -> u64 {
         let known = locked(&self.known);
         let levels = levels(&known, now);
         let Some(median) = median(levels.iter().flatten().copied()) else { return 0 };
-        let fastest = known
-            .iter()
-            .zip(levels)
-            .filter_map(|(known, level)| Some((known.as_ref()?, level?)))
-            .filter(|(_, level)| (level - median).abs() <= self.limit)
-            .map(|(known, _)| known.ahead)
-            .max();
+        let agree = || {
+            let both = known.iter().zip(&levels).filter_map(|(known, level)| Some((known.as_ref()?, (*level)?)));
+            both.filter(|(_, level)| (level - median).abs() <= self.limit).map(|(known, _)| known.ahead)
+        };
+        if agree().count() < majority(known.len()) {
+            return 0;
+        }
         let head_start = HEAD_START + micros(round).min(LONGEST_ROUND);
-        fastest.map_or(0, |ahead| u64::try_from(ahead + since_start(now) + head_start).unwrap_or_default())
+        agree().max().map_or(0, |ahead| u64::try_from(ahead + since_start(now) + head_start).unwrap_or_default())
     }
 
     /// By how many microseconds this server's tokens are ahead of those of the others (negative: behind), if that is too far for them to agree.
@@ -116,6 +118,20 @@ mod tests {
         assert_eq!(all.next_floor(Duration::from_millis(3), later), 102 * SECOND + 5_000);
         assert_eq!(all.next_floor(MINUTE, NOW), 101 * SECOND + 102_000, "a slow round counts only so much");
         assert_eq!(Clocks::new(3, MINUTE).next_floor(MINUTE, NOW), 0, "nothing is known");
+    }
+
+    #[test]
+    fn a_floor_needs_a_majority_of_clocks_that_agree() {
+        let all = Clocks::new(5, MINUTE);
+        let mut learn = |server, clock| {
+            all.learn(server, clock, None, NOW);
+            all.next_floor(Duration::ZERO, NOW)
+        };
+        assert_eq!(learn(0, 700 * SECOND), 0, "the first answer comes from a server whose clock is far ahead");
+        assert_eq!(learn(1, 700 * SECOND), 0);
+        assert_eq!(learn(2, 100 * SECOND), 0);
+        assert_eq!(learn(3, 101 * SECOND), 0);
+        assert_eq!(learn(4, 100 * SECOND), 101 * SECOND + 2_000);
     }
 
     #[test]
