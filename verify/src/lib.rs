@@ -4,12 +4,9 @@
 //! [`simulate`] runs real clients over a network and faults that a seed draws, and has the referee judge what happened.
 
 mod explore;
-mod history;
 pub mod models;
-mod referee;
 mod sim;
 
 pub use explore::{Model, Property, Report, explore, explore_while};
-pub use history::{Event, Side, What, read};
-pub use referee::{Limits, Promise, Referee, Verdict, Violation};
-pub use sim::{Flaw, History, simulate};
+pub use lockkeeper::referee::{Event, Limits, Promise, Referee, Side, Verdict, Violation, What, read};
+pub use sim::{Flaw, History, Part, Setting, shrink, simulate, simulate_without};

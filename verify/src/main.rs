@@ -1,7 +1,7 @@
 //! `lockkeeper-verify models | simulation | replay SEED | judge FILE`: the parts of the evidence, each as a section of `docs/evidence.md`.
 //!
 //! `models [--minutes N]` looks at larger models than the tests do. `simulation [--minutes N] [--first SEED]` runs fresh seeds on all cores.
-//! `replay SEED` prints one history. `judge FILE` has the referee judge a recorded one. Progress goes to standard error.
+//! `replay SEED` prints one history, shrunk if it broke a promise. `judge FILE` has the referee judge a recorded one. Progress goes to standard error.
 #![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
 
 use std::io::BufReader;
@@ -11,14 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use lockkeeper_verify::models::{Failover, FailoverFlaw, FairFlaw, FairQueue, MutexFlaw, RedLock, RedLockFlaw, Retries};
-use lockkeeper_verify::{Flaw, Limits, Model, Promise, Referee, Verdict, explore_while, read, simulate};
+use lockkeeper_verify::{Flaw, Limits, Model, Promise, Referee, Verdict, explore_while, read, shrink, simulate};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let done = match words.split_first() {
         Some((&"models", rest)) => minutes(rest).and_then(models),
-        Some((&"simulation", rest)) => minutes(rest).and_then(|time| simulation(time, option(rest, "--first")?)),
+        Some((&"simulation", rest)) => {
+            minutes(rest).and_then(|time| simulation(time, option(rest, "--first")?, option(rest, "--cores")?))
+        }
         Some((&"judge", [file])) => judge(file),
         Some((&"replay", [seed])) => seed.parse().map_err(|_| format!("{seed} is no seed")).map(replay),
         _ => Err("use: lockkeeper-verify models|simulation [--minutes N] [--first SEED], replay SEED, or judge FILE".to_owned()),
@@ -97,12 +99,13 @@ fn row(name: &str, model: &impl Model, time: Duration) -> bool {
 }
 
 /// Runs fresh seeds on all cores; whether all histories are sound.
-fn simulation(time: Duration, first: Option<u64>) -> Result<bool, String> {
+fn simulation(time: Duration, first: Option<u64>, cores: Option<u64>) -> Result<bool, String> {
     let fresh = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() * 1_000_000);
     let first = first.unwrap_or_else(fresh);
+    let all = || std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = cores.and_then(|cores| usize::try_from(cores).ok()).unwrap_or_else(all);
     let (next, twice, differ) = (AtomicU64::new(first), AtomicU64::new(0), AtomicU64::new(0));
     let (sum, broken) = (Mutex::new(Verdict::default()), Mutex::new(Vec::new()));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let began = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..cores {
@@ -115,8 +118,7 @@ fn simulation(time: Duration, first: Option<u64>) -> Result<bool, String> {
                         differ.fetch_add(u64::from(simulate(seed, Flaw::None).digest != history.digest), Ordering::Relaxed);
                     }
                     if !history.is_sound() {
-                        let first = history.verdict.violations.first().map(ToString::to_string);
-                        let what = history.trouble.clone().or(first).unwrap_or_default();
+                        let what = history.summary().unwrap_or_default();
                         eprintln!("SEED={seed}: {what}");
                         broken.lock().expect("no thread panics").push((seed, what));
                     }
@@ -145,18 +147,14 @@ fn simulation(time: Duration, first: Option<u64>) -> Result<bool, String> {
     Ok(broken.is_empty() && differ.into_inner() == 0)
 }
 
-/// Prints the history of a seed as a timeline.
+/// Prints the history of a seed as a timeline; if something is wrong with it, shrunk.
 fn replay(seed: u64) -> bool {
     let history = simulate(seed, Flaw::None);
-    for event in &history.events {
-        println!("{:>13.6}  client {}  {:?}", event.at as f64 / 1e9, event.client, event.what);
+    println!("{}", history.timeline());
+    if !history.is_sound() {
+        let (without, smallest) = shrink(seed, Flaw::None);
+        println!("\nThe same promise is broken without {without:?}:\n{}", smallest.timeline());
     }
-    for violation in &history.verdict.violations {
-        println!("{violation}");
-    }
-    println!("{} events, {} polls, digest {:016x}; {}", history.events.len(), history.polls, history.digest, {
-        history.trouble.as_deref().unwrap_or("nothing is left over")
-    });
     history.is_sound()
 }
 

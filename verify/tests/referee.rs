@@ -112,6 +112,10 @@ fn p1_a_hold_ends_for_others_at_its_deadline() {
     let after = DEADLINE + 10 * MILLI;
     keeps(&[granted(10 * MILLI, 1, 10), lost(after, 1), granted(after, 2, 11)], SECOND);
     breaks(Promise::P1, &[granted(10 * MILLI, 1, 10), granted(after - 2 * MILLI, 2, 11)], SECOND);
+    // A process that was paused sees its guard when another has the name already.
+    let (name, side) = ("x".into(), Side::Exclusive);
+    let late = What::Granted { call: 1, name, owner: owner(1), side, token: Some(10), sent: 0, lease: LEASE };
+    keeps(&[granted(DEADLINE, 2, 11), event(DEADLINE + MILLI, 1, late), lost(DEADLINE + MILLI, 1)], DEADLINE);
 }
 
 #[test]
@@ -119,6 +123,18 @@ fn p1_two_holders_are_found_in_the_store() {
     let calls = [call(0, 1), call(0, 2)];
     breaks(Promise::P1, &[&calls[..], &[held(10 * MILLI, 1, 10), held(20 * MILLI, 2, 11)]].concat(), SECOND);
     keeps(&[&calls[..], &[held(10 * MILLI, 1, 10), freed(15 * MILLI, 1), held(20 * MILLI, 2, 11)]].concat(), SECOND);
+}
+
+/// A replica that takes over has not got the last renewal: the hold ends sooner there.
+#[test]
+fn p1_counts_from_what_a_store_holds_that_took_over() {
+    let calls = [call(0, 1), call(0, 2), held(MILLI, 1, 10)];
+    let less = What::Held { name: "x".into(), owner: owner(1), side: Side::Exclusive, token: None, lease: SECOND, clock: None };
+    let takes_over = [event(SECOND, 0, What::Unhealthy { forgot: false, lag: 0 }), event(SECOND, 1, less)];
+    let next = [held(2 * SECOND, 2, 2_000_000)];
+    breaks(Promise::P1, &[&calls[..], &next].concat(), 2 * SECOND);
+    keeps(&[&calls[..], &takes_over, &next].concat(), 2 * SECOND);
+    breaks(Promise::P1, &[&calls[..], &takes_over, &[held(2 * SECOND - MILLI, 2, 2_000_000)]].concat(), 2 * SECOND);
 }
 
 #[test]
@@ -205,6 +221,9 @@ fn a_token_far_ahead_of_the_clock_of_the_store_is_found() {
     let ahead = |by: u64| [call(0, 1), held(10 * MILLI, 1, 10_000 + by)];
     keeps(&ahead(999_999), SECOND);
     breaks(Promise::TokenClock, &ahead(1_000_000), SECOND);
+    let by_majority = |by: u64| [event(MILLI, 1, What::Token { name: "x".into(), token: 10_000 + by, clock: 10_000 })];
+    keeps(&by_majority(999_999), SECOND);
+    breaks(Promise::TokenClock, &by_majority(1_000_000), SECOND);
 }
 
 #[test]
@@ -292,6 +311,16 @@ fn p6_a_waiter_that_died_first_in_the_queue_delays_by_its_place() {
     let first = [call(0, 9), freed(0, 9), call(0, 1), event(MILLI, 1, What::Crashed)];
     keeps(&first, 6 * SECOND);
     breaks(Promise::P6, &first, 6 * SECOND + 3 * MILLI);
+}
+
+/// It gave up, and stopped before its undo could arrive: its place stands. Long after, the undo has arrived.
+#[test]
+fn p6_a_waiter_that_gave_up_right_before_it_stopped_delays_by_its_place() {
+    let ended = event(MILLI, 1, What::Ended { call: 1 });
+    let stops = |at| [call(0, 9), freed(0, 9), call(0, 1), ended.clone(), event(at, 1, What::Paused)];
+    keeps(&stops(2 * MILLI), 6 * SECOND);
+    breaks(Promise::P6, &stops(2 * MILLI), 6 * SECOND + 4 * MILLI);
+    breaks(Promise::P6, &stops(3 * MILLI), 6 * SECOND);
 }
 
 #[test]

@@ -140,6 +140,9 @@ pub mod model;
 pub mod name;
 #[doc(hidden)]
 pub mod owner;
+#[cfg(feature = "referee")]
+#[doc(hidden)]
+pub mod referee;
 mod retry;
 #[doc(hidden)]
 pub mod runtime;

@@ -4,17 +4,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockkeeper::runtime::World as _;
+use lockkeeper::referee::{Event, What};
 use lockkeeper::{ClientId, WireOwner};
 
-use super::world::{Node, Universe};
-use crate::history::{Event, What};
+use super::world::Universe;
 
 /// Records events; clones share the record.
 #[derive(Clone, Debug)]
 pub(super) struct Trace {
     universe: Universe,
-    server: Node,
     inner: Arc<Mutex<Inner>>,
 }
 
@@ -27,8 +25,8 @@ struct Inner {
 }
 
 impl Trace {
-    pub(super) fn new(universe: &Universe, server: &Node) -> Self {
-        Self { universe: universe.clone(), server: server.clone(), inner: Arc::default() }
+    pub(super) fn new(universe: &Universe) -> Self {
+        Self { universe: universe.clone(), inner: Arc::default() }
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -38,11 +36,6 @@ impl Trace {
     /// True time, in nanoseconds from the start.
     pub(super) fn now(&self) -> u64 {
         self.universe.now()
-    }
-
-    /// The store's clock in microseconds.
-    pub(super) fn clock(&self) -> u64 {
-        self.server.wall_micros()
     }
 
     pub(super) fn meet(&self, id: ClientId, client: u32) {

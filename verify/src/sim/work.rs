@@ -8,13 +8,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lockkeeper::fence::Watermark;
+use lockkeeper::referee::{Side, What};
 use lockkeeper::sync::{Acquiring, Guard, TryAcquiring};
 use lockkeeper::{Client, Held, Result};
 use tokio::task::yield_now;
 
 use super::trace::Trace;
 use super::world::Node;
-use crate::history::{Side, What};
 
 /// What is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,9 @@ pub(super) const PERMITS: u32 = 2;
 
 impl Lock {
     pub(super) const ALL: [Self; 6] = [Self::Mutex, Self::Fair, Self::Read, Self::Write, Self::Permits, Self::Several];
+
+    /// What several stores can grant by majority.
+    pub(super) const BY_MAJORITY: [Self; 2] = [Self::Mutex, Self::Several];
 
     const fn names(self) -> &'static [&'static str] {
         match self {

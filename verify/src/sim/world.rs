@@ -149,11 +149,12 @@ impl Universe {
         self.state().polls
     }
 
-    /// How many tasks have not ended, beside those of `director` and of machines that crashed. The server of one that crashed does not know.
-    pub(super) fn tasks_left(&self, director: &Node, server: &Node) -> usize {
+    /// How many tasks have not ended, beside those of `director` and of machines that crashed. Servers do not know that a machine crashed.
+    pub(super) fn tasks_left(&self, director: &Node, servers: &[Node]) -> usize {
         let state = self.state();
         let crashes = state.nodes.iter().any(|node| node.crashed);
-        let outside = |node: usize| node == director.index || (crashes && node == server.index) || state.nodes[node].crashed;
+        let serves = |node: usize| servers.iter().any(|server| server.index == node);
+        let outside = |node: usize| node == director.index || (crashes && serves(node)) || state.nodes[node].crashed;
         let counts = |slot: &&Slot| slot.task.is_some() && !outside(slot.node);
         state.tasks.iter().filter(counts).count()
     }

@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::owner::ClientId;
 use crate::runtime::Runtime;
+pub use state::Saved;
 use state::State;
 
 /// A store inside this process.
@@ -45,6 +46,18 @@ impl MemoryStore {
     /// Begins a new run and keeps everything, as a server does that restarts from a file.
     pub fn restart(&self) {
         self.state().restart();
+    }
+
+    /// What the store knows now, to be [restored](Self::restore) later.
+    #[must_use]
+    pub fn save(&self) -> Saved {
+        self.state().save()
+    }
+
+    /// Goes back to what was saved, with the wall clock of now: as a server does that reads an old file, or a replica that takes over without
+    /// the last requests. The run stays the same; a server that [restarts](Self::restart) begins a new one.
+    pub fn restore(&self, saved: &Saved) {
+        self.state().restore(saved, (self.runtime.wall_micros(), self.runtime.now()));
     }
 
     /// Sends no notifications from now on, as a server does whose notifications are lost.

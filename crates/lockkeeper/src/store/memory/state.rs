@@ -37,6 +37,14 @@ pub(super) struct State {
     sweep_at: usize,
 }
 
+/// What a store knew at some time.
+#[derive(Clone, Debug)]
+pub struct Saved {
+    records: HashMap<Name, Record>,
+    token: u64,
+    quarantine: Option<Quarantine>,
+}
+
 impl Rows for State {
     type Peer = ();
 
@@ -173,6 +181,15 @@ impl State {
 
     pub(super) fn restart(&mut self) {
         self.run += 1;
+    }
+
+    pub(super) fn save(&self) -> Saved {
+        Saved { records: self.records.clone(), token: self.token, quarantine: self.quarantine.clone() }
+    }
+
+    pub(super) fn restore(&mut self, saved: &Saved, origin: (u64, Instant)) {
+        let Saved { records, token, quarantine } = saved.clone();
+        (self.records, self.token, self.quarantine, self.origin) = (records, token, quarantine, origin);
     }
 
     pub(super) fn vote(&mut self, request: &VoteRequest, at: Instant) -> Result<Vote> {

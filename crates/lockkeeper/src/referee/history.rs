@@ -82,6 +82,11 @@ pub enum What {
         #[serde(default)]
         forced: bool,
     },
+    /// The last token of a grant: of the range that the store reserved, or the one on which several stores agreed. `clock`: the store's wall clock,
+    /// or the fastest of several, in microseconds.
+    Token { name: String, token: u64, clock: u64 },
+    /// Something that explains the history to a reader. It is not judged.
+    Note { text: String },
     /// The store is not what it was: it restarted empty, failed over, or its clock was set. `forgot`: all holds are gone. `lag`: how far its
     /// wall clock is now behind what it was.
     Unhealthy { forgot: bool, lag: u64 },

@@ -2,8 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Promise, Scene};
-use crate::history::Side;
+use super::{Promise, Scene, Side};
 
 /// A hold as its client sees it.
 #[derive(Debug)]
@@ -80,6 +79,8 @@ pub(super) struct NameState {
     pub(super) stored: BTreeMap<String, Stored>,
     /// Calls under way, and since when.
     pub(super) calls: BTreeMap<(u32, u64), u64>,
+    /// When a call of each client last ended.
+    given_up: BTreeMap<u32, u64>,
     pub(super) past: VecDeque<Past>,
     /// Of what was dropped from `past`: the latest answer and the largest token.
     pub(super) before: (u64, u64),
@@ -111,6 +112,7 @@ impl NameState {
     pub(super) fn end_call(&mut self, client: u32, call: u64, at: u64) -> bool {
         let waited = self.calls.remove(&(client, call)).is_some();
         if waited {
+            self.given_up.insert(client, at);
             self.mark_orphans(at);
         }
         waited
@@ -133,6 +135,13 @@ impl NameState {
             self.free_since = self.free_since.max(at);
         } else {
             self.waited_from = self.waited_from.max(Some(at));
+        }
+    }
+
+    /// A client stops, or is out of reach. If it gave a call up since `recently`, the undo may not have arrived.
+    pub(super) fn stopped(&mut self, client: u32, recently: u64, at: u64) {
+        if self.given_up.get(&client).is_some_and(|when| *when >= recently) {
+            self.place_left(false, at);
         }
     }
 
@@ -160,7 +169,8 @@ impl NameState {
             scene.verdict.add(Promise::P1, at, || format!("{name:?}: {} passed on while its guard was in use", belief.owner));
         }
         let others = || self.believed.iter().filter(|other| other.owner != belief.owner).filter(unexpired);
-        if sound(belief.sent) && !belief.forced {
+        // A guard that its process got to see after the lease, because it was paused meanwhile, is no unexpired grant.
+        if sound(belief.sent) && !belief.forced && belief.until > at {
             if let Some(other) = others().find(|other| exclude(other.side, belief.side)) {
                 scene
                     .verdict
@@ -225,11 +235,13 @@ impl NameState {
     }
 
     /// The store's answer lengthens a hold that is still valid; what comes later revives nothing.
-    pub(super) fn keep(&mut self, owner: &str, until: u64, lease: u64, at: u64) {
+    pub(super) fn keep(&mut self, owner: &str, (sent, until): (u64, u64), lease: u64, at: u64) {
         for belief in self.believed.iter_mut().filter(|belief| belief.owner == owner && belief.until >= at) {
             belief.lease = belief.lease.max(lease);
             belief.until = belief.until.max(until);
-            belief.told_by = if belief.gone.is_some() { belief.told_by } else { belief.until };
+            // The store may have kept it right before it ended it; an answer to what was asked later says nothing.
+            let ended_before = belief.gone.is_some_and(|gone| gone <= sent);
+            belief.told_by = if ended_before { belief.told_by } else { belief.until };
         }
     }
 
@@ -286,13 +298,7 @@ impl NameState {
         self.store_seen = true;
         let at = scene.at;
         if let (Some(token), Some(clock)) = (token, clock) {
-            scene.verdict.checked(Promise::TokenClock);
-            if token >= clock.saturating_add(scene.limits.token_ahead) {
-                let ahead = token - clock;
-                scene
-                    .verdict
-                    .add(Promise::TokenClock, at, || format!("{name:?}: token {token} is {ahead} µs ahead of the store"));
-            }
+            scene.verdict.token(scene.limits, at, name, (token, clock));
         }
         scene.verdict.checked(Promise::P1);
         // The store's clock may be fast.
@@ -311,7 +317,10 @@ impl NameState {
                 *granted = (token, at);
             }
         }
-        (hold.until, hold.lease) = (hold.until.max(until), hold.lease.max(lease));
+        // What another store holds when it takes over may end sooner: it has not got the last renewals.
+        let took_over = scene.unhealthy.is_some_and(|(when, _)| when == at);
+        hold.until = if took_over { until } else { hold.until.max(until) };
+        hold.lease = hold.lease.max(lease);
         self.mark_orphans(at);
     }
 

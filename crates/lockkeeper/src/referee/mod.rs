@@ -2,23 +2,26 @@
 //!
 //! It is pure and streams: it keeps the calls and holds that are under way, and no more of the past than it needs. It judges what it is told.
 //! A history without events of the store is judged by P1–P4 and P7 as the clients saw them.
+//!
+//! It is here, and hidden, so that programs that record histories of real servers judge by the same rules as the simulations of `verify/`.
 
 mod due;
+mod history;
 mod limits;
 mod name;
 mod verdict;
 
 use std::collections::BTreeMap;
 
+pub use history::{Event, Side, What, read};
 pub use limits::Limits;
 pub use verdict::{Promise, Verdict, Violation};
 
-use crate::history::{Event, What};
 use name::{Belief, NameState};
 
 /// What is known of a client.
 #[derive(Debug, Default)]
-pub(crate) struct ClientState {
+struct ClientState {
     paused: bool,
     cut: bool,
     crashed: bool,
@@ -32,17 +35,17 @@ pub(crate) struct ClientState {
 
 impl ClientState {
     /// When the client was last able to act and to reach the store; `None` if it is not.
-    pub(crate) fn well_since(&self, at: u64) -> Option<u64> {
+    fn well_since(&self, at: u64) -> Option<u64> {
         let unwell = self.paused || self.cut || self.crashed || self.disturbed_until > at;
         (!unwell).then_some(self.well_since.max(self.disturbed_until))
     }
 
     /// Until when a place of the client in a queue may stand before others, because it was paused or out of reach.
-    pub(crate) fn away_until(&self, place: u64) -> u64 {
+    fn away_until(&self, place: u64) -> u64 {
         self.unwell_since.map_or(self.well_since, |since| since.saturating_add(place))
     }
 
-    pub(crate) const fn runs(&self) -> bool {
+    const fn runs(&self) -> bool {
         !self.paused && !self.crashed
     }
 }
@@ -50,7 +53,7 @@ impl ClientState {
 /// Judges a history event by event.
 ///
 /// ```
-/// use lockkeeper_verify::{Event, Limits, Promise, Referee, Side, What};
+/// use lockkeeper::referee::{Event, Limits, Promise, Referee, Side, What};
 ///
 /// let granted = |at, client, owner: &str, token| Event {
 ///     at,
@@ -78,16 +81,16 @@ pub struct Referee {
 }
 
 /// What the rules of a name need beside its own state.
-pub(crate) struct Scene<'a> {
-    pub(crate) at: u64,
-    pub(crate) limits: &'a Limits,
-    pub(crate) clients: &'a BTreeMap<u32, ClientState>,
-    pub(crate) unhealthy: Option<(u64, u64)>,
-    pub(crate) verdict: &'a mut Verdict,
+struct Scene<'a> {
+    at: u64,
+    limits: &'a Limits,
+    clients: &'a BTreeMap<u32, ClientState>,
+    unhealthy: Option<(u64, u64)>,
+    verdict: &'a mut Verdict,
 }
 
 impl Scene<'_> {
-    pub(crate) fn client(&self, client: u32) -> Option<&ClientState> {
+    fn client(&self, client: u32) -> Option<&ClientState> {
         self.clients.get(&client)
     }
 }
@@ -152,6 +155,8 @@ impl Referee {
                     self.names.values_mut().for_each(|name| name.forget(event.at));
                 }
             }
+            What::Token { name, token, clock } => self.verdict.token(&self.limits, event.at, name, (*token, *clock)),
+            What::Note { .. } => {}
             What::Wrote { resource, token, read, wrote } => self.write(event.at, resource, *token, *read, *wrote),
         }
     }
@@ -188,7 +193,9 @@ impl Referee {
                 let belief = Belief::new(event.client, owner, *side, *token, (*sent, event.at, until), *lease);
                 state.grant(name, belief, &mut scene);
             }
-            What::Kept { owner, sent, lease, .. } => state.keep(owner, limits.valid_until(*sent, *lease), *lease, event.at),
+            What::Kept { owner, sent, lease, .. } => {
+                state.keep(owner, (*sent, limits.valid_until(*sent, *lease)), *lease, event.at);
+            }
             What::Probed { owner, valid, .. } => state.probe(name, owner, *valid, &mut scene),
             What::Lost { owner, .. } => state.lost(owner, &mut scene),
             What::Release { owner, .. } => state.release(owner, event.at),
@@ -202,6 +209,10 @@ impl Referee {
     }
 
     fn client(&mut self, event: &Event) {
+        if matches!(event.what, What::Crashed | What::Paused | What::Cut) {
+            let recently = event.at.saturating_sub(2 * self.limits.round_trip + self.limits.longest_delay + self.limits.slack);
+            self.names.values_mut().for_each(|name| name.stopped(event.client, recently, event.at));
+        }
         let state = self.clients.entry(event.client).or_default();
         match &event.what {
             What::Crashed => {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::Limits;
+
 /// What a history must keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[allow(missing_docs, reason = "P1 to P7 are the rows of docs/guarantees.md")]
@@ -75,6 +77,15 @@ impl Verdict {
     pub(super) fn add(&mut self, promise: Promise, at: u64, text: impl FnOnce() -> String) {
         if self.violations.len() < Self::MOST {
             self.violations.push(Violation { promise, at, text: text() });
+        }
+    }
+
+    /// A store granted `token` when its clock showed `clock`.
+    pub(super) fn token(&mut self, limits: &Limits, at: u64, name: &str, (token, clock): (u64, u64)) {
+        self.checked(Promise::TokenClock);
+        if token >= clock.saturating_add(limits.token_ahead) {
+            let ahead = token - clock;
+            self.add(Promise::TokenClock, at, || format!("{name:?}: token {token} is {ahead} µs ahead of the store"));
         }
     }
 
