@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_floor_needs_a_majority_of_clocks_that_agree() {
         let all = Clocks::new(5, MINUTE);
-        let mut learn = |server, clock| {
+        let learn = |server, clock| {
             all.learn(server, clock, None, NOW);
             all.next_floor(Duration::ZERO, NOW)
         };
