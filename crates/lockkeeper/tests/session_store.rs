@@ -249,3 +249,85 @@ mod keeping {
         kept.release().await.unwrap();
     }
 }
+
+/// Requests that a member of the store keeps back, and carries out when nobody expects them any more.
+mod late {
+    use std::sync::Mutex as Lock;
+
+    use super::*;
+    use lockkeeper::Mutex;
+    use lockkeeper::backend::{Acquire, Attempt, Release, Released, Reply};
+    use lockkeeper::layer::Layer;
+    use lockkeeper::session::{Session, Settings};
+
+    /// Keeps the first request back, as a member does that hangs. A release that settles makes it void, as a store promises.
+    #[derive(Clone, Debug)]
+    struct Hung {
+        inner: Arc<dyn Backend>,
+        kept_back: Arc<Lock<Kept>>,
+    }
+
+    #[derive(Debug)]
+    enum Kept {
+        Nothing,
+        Back(Box<Acquire>),
+        Void,
+    }
+
+    impl Layer for Hung {
+        fn inner(&self) -> &Arc<dyn Backend> {
+            &self.inner
+        }
+
+        fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+            Arc::new(Self { inner, kept_back: Arc::clone(&self.kept_back) })
+        }
+
+        fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
+            let mut kept = self.kept_back.lock().unwrap();
+            if let Kept::Nothing = *kept {
+                *kept = Kept::Back(Box::new(request));
+                return Box::pin(std::future::pending());
+            }
+            self.inner.acquire(request)
+        }
+
+        fn release(&self, request: Release) -> Reply<'_, Released> {
+            let mut kept = self.kept_back.lock().unwrap();
+            if request.settle && matches!(&*kept, Kept::Back(back) if back.owner == request.owner) {
+                *kept = Kept::Void;
+            }
+            self.inner.release(request)
+        }
+    }
+
+    /// The one request without an answer was asked for again, and granted. It can arrive after the release, at any time.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_arrives_after_the_release_of_its_owner_leaves_nothing() {
+        for (held, dropped) in [(Duration::ZERO, false), (LASTS * 2, false), (Duration::ZERO, true), (LASTS * 2, true)] {
+            let runtime = Runtime::simulated();
+            let store = SessionStore::start(runtime.clone(), LASTS, SessionFlaw::None);
+            let hung = Hung { inner: Arc::new(store.clone()), kept_back: Arc::new(Lock::new(Kept::Nothing)) };
+            let session = Session::new(Arc::new(hung.clone()), Settings::default(), runtime).unwrap();
+            let guard = Mutex::new(&session, "m").lock().await.unwrap();
+            tokio::time::sleep(held).await;
+            if dropped {
+                drop(guard);
+            } else {
+                guard.release().await.unwrap();
+            }
+            while !store.is_empty() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let kept = std::mem::replace(&mut *hung.kept_back.lock().unwrap(), Kept::Void);
+            match kept {
+                // The member goes on.
+                Kept::Back(request) => drop(store.acquire(*request).await.unwrap()),
+                Kept::Nothing => panic!("the first request was not kept back"),
+                Kept::Void => {}
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            assert!(store.is_empty(), "held {held:?}, dropped {dropped}: held for nobody, for as long as the client lives");
+        }
+    }
+}

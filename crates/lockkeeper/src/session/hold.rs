@@ -301,9 +301,11 @@ impl Hold {
         lease.min(left + drift(left) * 2).max(core.capabilities.min_lease)
     }
 
+    /// Where late requests are not refused, one that got no answer could still be granted after the release: the release has to settle it.
     pub(super) fn release_request(&self) -> Release {
-        let Grounds { name, claim, owner, .. } = &self.grounds;
-        Release::new(name.clone(), *claim, *owner)
+        let Grounds { name, claim, owner, unsettled_until, .. } = &self.grounds;
+        let settle = *unsettled_until != Instant::default() && !self.core().capabilities.refuses_late;
+        Release::new(name.clone(), *claim, *owner).with_settle(settle)
     }
 
     /// The hold as it may pass to another guard. Not one with a lease or a limit of its own, one that was extended, and none that may be released

@@ -86,9 +86,9 @@ impl Core {
             return Ok(None);
         }
         let Grounds { lease, queue, unsettled_until, .. } = &hold.grounds;
-        let settled = is_settled(*unsettled_until, || self.runtime.now());
-        let released = match self.send_release(Way::Callers, &*self.backend, hold.release_request(), *lease, queue.as_ref()).await
-        {
+        let request = hold.release_request();
+        let settled = request.settle || is_settled(*unsettled_until, || self.runtime.now());
+        let released = match self.send_release(Way::Callers, &*self.backend, request, *lease, queue.as_ref()).await {
             Ok(released) => released,
             Err(error) => Box::pin(self.release_again(hold, error)).await?,
         };

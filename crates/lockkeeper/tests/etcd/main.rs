@@ -3,6 +3,7 @@
 
 mod bench;
 mod beside;
+mod late;
 mod loss;
 mod partition;
 mod stopped;

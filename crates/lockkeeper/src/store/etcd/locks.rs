@@ -8,14 +8,10 @@ use super::error::Failed;
 use super::keys::{self, Value};
 use super::places::Place;
 use super::proto::{Compare, KeyValue, RequestOp};
-use super::request::{
-    MOST, created_at, delete, deleted, found, get, is_absent, is_present, none_below, oldest, put, range, txn, version_is,
-};
+use super::request::{MOST, delete, found, get, is_absent, is_present, none_below, oldest, put, range, txn, version_is};
 use super::session::Lease;
 use super::view::{Numbers, Stands, View, token};
-use crate::backend::{
-    Acquire, Attempt, Busy, Claim, Count, CountOp, Grant, Kind, Release, Released, Renew, Renewed, SemaphoreOp,
-};
+use crate::backend::{Acquire, Attempt, Busy, Claim, Count, CountOp, Grant, Kind, Renew, Renewed, SemaphoreOp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Now;
 use crate::runtime::Instant;
@@ -239,67 +235,6 @@ impl Inner {
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
         Ok(())
-    }
-
-    pub(super) async fn release(&self, request: Release) -> Result<Released> {
-        let Release { name, claim, owner, settle, .. } = &request;
-        let Some(place) = self.session.places.get(name, *owner, *claim) else { return self.release_of_another(&request).await };
-        if self.session.lease().is_none_or(|lease| lease.number != place.session) {
-            // What lived in an earlier session ended with it.
-            self.session.places.remove(name, *owner, *claim);
-            return Ok(Released::new(false));
-        }
-        if place.has_reader && place.granted && self.keep_for_reader(&request, &place).await? {
-            self.session.places.remove(name, *owner, *claim);
-            return Ok(Released::new(true));
-        }
-        let mut ops = vec![delete(place.key.clone())];
-        ops.extend(place.keeps.clone().map(delete));
-        let gate = keys::gate_key(name, place.lease);
-        if *settle {
-            ops.extend([put(gate.clone(), Vec::new(), place.lease), get(gate)]);
-        }
-        let only_ours =
-            if place.revision > 0 && !settle { vec![created_at(place.key.clone(), place.revision)] } else { Vec::new() };
-        let answer = match self.transport.txn(txn(only_ours, ops, Vec::new())).await {
-            Ok(answer) => answer,
-            Err(failed @ Failed::NoLease) => {
-                // Nothing of the session is left.
-                drop(self.session.failed(place.lease, failed));
-                return Ok(Released::new(false));
-            }
-            Err(failed) => return Err(failed.into_error()),
-        };
-        let gone = deleted(&answer.responses);
-        if let Some(version) = found(answer.responses).next().and_then(|gate| gate.first().map(|gate| gate.version)) {
-            self.session.learn_gate(place.lease, name, version);
-        }
-        self.session.places.remove(name, *owner, *claim);
-        Ok(Released::new(gone > 0 && place.granted))
-    }
-
-    /// Releases what an owner has that asked by another session: found by what its key says.
-    async fn release_of_another(&self, request: &Release) -> Result<Released> {
-        let view = self.read(&request.name).await?;
-        let Some((node, held)) = view.find(&request.name, request.owner, request.claim) else { return Ok(Released::new(false)) };
-        let delete = txn(vec![created_at(node.key.clone(), node.revision)], vec![delete(node.key.clone())], Vec::new());
-        let answer = self.transport.txn(delete).await.map_err(Failed::into_error)?;
-        Ok(Released::new(held && answer.succeeded))
-    }
-
-    /// A writer that leaves a reader of its own behind: Go's writers go by the age of keys alone, and the reader's is younger than theirs may be. If
-    /// one of them waits, the writer's key stays until the reader is released.
-    async fn keep_for_reader(&self, request: &Release, place: &Place) -> Result<bool> {
-        let view = self.read(&request.name).await?;
-        let beside =
-            view.nodes().iter().find(|node| node.want == Want::Read && node.order == place.revision && node.owner.is_some());
-        let Some(reader) = beside else { return Ok(false) };
-        let between =
-            |node: &&super::keys::Node| node.want == Want::Write && node.owner.is_none() && node.revision < reader.revision;
-        let (true, Some(owner)) = (view.nodes().iter().any(|node| between(&node)), reader.owner) else { return Ok(false) };
-        let key = place.key.clone();
-        self.session.places.update(&request.name, owner, Claim::Read, place.session, |reader| reader.keeps = Some(key));
-        Ok(true)
     }
 
     pub(super) async fn renew(&self, requests: Vec<Renew>) -> Result<Vec<Result<Renewed>>> {

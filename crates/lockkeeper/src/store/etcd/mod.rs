@@ -1,6 +1,6 @@
 //! etcd: locks in the layout of Go's `concurrency` package and of `etcdctl lock`, so that all of them exclude and queue with each other.
 //!
-//! A hold is a key attached to the client's lease; the oldest key holds the name. `keys` has the layout, `locks` the transactions, `watch` and
+//! A hold is a key attached to the client's lease; the oldest key holds the name. `keys` has the layout, `locks` and `release` the transactions, `watch` and
 //! `mirror` the notifications, `session` the lease.
 
 mod config;
@@ -14,6 +14,7 @@ mod numbers;
 mod places;
 #[rustfmt::skip]
 mod proto;
+mod release;
 mod request;
 mod rpc;
 mod self_test;
