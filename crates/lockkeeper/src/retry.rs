@@ -17,7 +17,8 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     const FIRST: Duration = Duration::from_millis(10);
-    const LAST: Duration = Duration::from_secs(1);
+    /// The longest pause.
+    pub(crate) const LAST: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(patience: Duration) -> Self {
         Self { patience, since: None, failing: false, pause: Self::FIRST }

@@ -255,10 +255,10 @@ mod late {
     use std::sync::Mutex as Lock;
 
     use super::*;
-    use lockkeeper::Mutex;
     use lockkeeper::backend::{Acquire, Attempt, Release, Released, Reply};
     use lockkeeper::layer::Layer;
     use lockkeeper::session::{Session, Settings};
+    use lockkeeper::{Error, ErrorKind, Mutex};
 
     /// Keeps the first request back, as a member does that hangs. A release that settles makes it void, as a store promises.
     #[derive(Clone, Debug)]
@@ -328,6 +328,66 @@ mod late {
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
             assert!(store.is_empty(), "held {held:?}, dropped {dropped}: held for nobody, for as long as the client lives");
+        }
+    }
+
+    /// Refuses releases for as long as it is told to.
+    #[derive(Clone, Debug)]
+    struct Refuses {
+        inner: Arc<dyn Backend>,
+        by: Arc<Lock<Option<ErrorKind>>>,
+    }
+
+    impl Layer for Refuses {
+        fn inner(&self) -> &Arc<dyn Backend> {
+            &self.inner
+        }
+
+        fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+            Arc::new(Self { inner, by: Arc::clone(&self.by) })
+        }
+
+        fn release(&self, request: Release) -> Reply<'_, Released> {
+            match *self.by.lock().unwrap() {
+                Some(kind) => Box::pin(async move { Err(Error::new(kind, "refused on purpose")) }),
+                None => self.inner.release(request),
+            }
+        }
+    }
+
+    /// The session keeps a hold alive that nobody has: no lease would end it while the client lives.
+    #[tokio::test(start_paused = true)]
+    async fn a_release_is_tried_again_for_as_long_as_the_session_lives() {
+        for kind in [ErrorKind::Unavailable, ErrorKind::Indeterminate, ErrorKind::Denied] {
+            let runtime = Runtime::simulated();
+            let store = SessionStore::start(runtime.clone(), LASTS, SessionFlaw::None);
+            let refuses = Refuses { inner: Arc::new(store.clone()), by: Arc::new(Lock::new(Some(kind))) };
+            let session = Session::new(Arc::new(refuses.clone()), Settings::default(), runtime).unwrap();
+            drop(Mutex::new(&session, "m").lock().await.unwrap());
+            tokio::time::sleep(5 * LASTS).await;
+            assert!(!store.is_empty());
+            *refuses.by.lock().unwrap() = None;
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            assert!(store.is_empty(), "{kind:?}: held for nobody, for as long as the client lives");
+        }
+    }
+
+    /// The keeper of a client that was dropped does not try for ever: the session ends without it.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_was_dropped_gives_up_and_its_session_ends() {
+        for kind in [ErrorKind::Unavailable, ErrorKind::Denied] {
+            let runtime = Runtime::simulated();
+            let store = SessionStore::start(runtime.clone(), LASTS, SessionFlaw::None);
+            let by = Arc::new(Lock::new(Some(kind)));
+            let refuses = Arc::new(Refuses { inner: Arc::new(store.clone()), by });
+            let alive = Arc::downgrade(&refuses);
+            let session = Session::new(refuses, Settings::default(), runtime).unwrap();
+            drop(Mutex::new(&session, "m").lock().await.unwrap());
+            tokio::time::sleep(5 * LASTS).await;
+            drop(session);
+            tokio::time::sleep(3 * LASTS).await;
+            assert!(alive.upgrade().is_none(), "{kind:?}: the keeper still runs");
+            assert!(store.is_empty(), "{kind:?}: kept alive for nobody");
         }
     }
 }

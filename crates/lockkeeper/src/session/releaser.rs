@@ -13,7 +13,7 @@ use super::{Core, Grounds, Hold, LocalQueue, Trouble, UnderWay, lock};
 use crate::backend::{Attempt, Backend, Event, Kind, LossReason, Release, Released};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::runtime::Instant;
+use crate::runtime::{self, Instant};
 
 /// Something to release, known to be held or only possibly so.
 #[derive(Debug)]
@@ -160,9 +160,10 @@ impl Core {
     pub(super) async fn carry_out(&self, via: &dyn Backend, mut undo: Undo) {
         let began = self.runtime.now();
         // What lives in a session ends with that, whatever its lease.
-        let lasts = self.capabilities.liveness.session().map_or(undo.lease, |session| session.max(undo.lease));
+        let session = self.capabilities.liveness.session();
+        let lasts = session.map_or(undo.lease, |session| session.max(undo.lease));
         let mut trouble = Trouble::new(lasts + undo.settled_after.since(began));
-        let mut repeat = REPEAT;
+        let (mut repeat, mut told) = (REPEAT, false);
         undo.release.settle |= !self.capabilities.refuses_late && undo.unanswered > 0;
         loop {
             let settled = is_settled(undo.settled_after, || self.runtime.now());
@@ -181,6 +182,13 @@ impl Core {
                 }
                 Err(error) => match trouble.again(error, now) {
                     Ok(pause) => self.runtime.sleep_until(now.plus(pause)).await,
+                    // The keeper keeps the session alive, and with it what this client has there: only its own end ends that.
+                    Err(error) if session.is_some() && !self.stopping.load(Ordering::SeqCst) => {
+                        if !std::mem::replace(&mut told, true) {
+                            tracing::warn!(name = %undo.release.name, owner = %undo.release.owner, %error, "not released yet; trying again");
+                        }
+                        self.runtime.sleep_until(now.plus(runtime::jitter(Trouble::LAST / 2, Trouble::LAST))).await;
+                    }
                     Err(error) => {
                         tracing::warn!(name = %undo.release.name, owner = %undo.release.owner, %error, "not released; its lease ends it");
                         break;

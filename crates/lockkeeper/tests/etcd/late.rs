@@ -7,7 +7,7 @@ use lockkeeper_testkit::etcd::Etcd;
 use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::proxy::{Fault, Proxy};
 
-use crate::bench::{LONG, client, fresh, shared};
+use crate::bench::{LONG, client, fresh, own, shared};
 
 /// So many ways to the same server, as to the members of a cluster.
 async fn members(server: &Etcd, number: usize) -> (Vec<Proxy>, String) {
@@ -48,4 +48,39 @@ async fn a_request_that_arrives_after_the_release_leaves_no_key() {
             assert_eq!(server.keys(&format!("{name}/")), Vec::<String>::new(), "dropped {dropped}: held for nobody");
         }
     }
+}
+
+/// A server that comes back counts every lease anew, so what was not released would be kept alive for as long as the client lives.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_goes_on_after_an_outage_that_is_longer_than_the_session() {
+    let Some(mut server) = own("a long outage", 1, &[]) else { return };
+    let client = client(&server.url()).await;
+    let guard = client.mutex("m").lock().await.unwrap();
+    server.kill(0);
+    drop(guard);
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    server.start_again(0);
+    assert!(server.answers());
+    until_no_key_is_left(&server, "m").await;
+    client.mutex("m").lock().await.unwrap().release().await.unwrap();
+}
+
+/// A full database takes no new keys, but what is held can be released.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_database_keeps_no_hold() {
+    let Some(server) = own("a full database", 1, &["--quota-backend-bytes", "8388608"]) else { return };
+    let (members, hosts) = members(&server, 1).await;
+    let client = client(&format!("etcd://{hosts}?session=20s")).await;
+    client.mutex("warm").lock().await.unwrap().release().await.unwrap();
+    // One request without an answer, so that the release has to settle it.
+    members[0].next("m/", Fault::LoseReply);
+    let guard = client.mutex("m").lock().await.unwrap();
+    assert!(members[0].met());
+    let large = server.directory().join("large");
+    std::fs::write(&large, "x".repeat(1_000_000)).unwrap();
+    let put = || server.ctl_command(&["put", "large"]).stdin(std::fs::File::open(&large).unwrap()).output().unwrap();
+    let is_full = || async { String::from_utf8_lossy(&put().stderr).contains("space exceeded") };
+    async_until_within(LONG, "the database is full", is_full).await;
+    drop(guard);
+    until_no_key_is_left(&server, "m").await;
 }

@@ -36,6 +36,7 @@ impl Inner {
         }
         let mut ops = vec![delete(place.key.clone())];
         ops.extend(place.keeps.clone().map(delete));
+        let only_delete = ops.clone();
         let gate = keys::gate_key(name, place.lease);
         if *settle {
             ops.extend([put(gate.clone(), Vec::new(), place.lease), get(gate)]);
@@ -49,7 +50,14 @@ impl Inner {
                 drop(self.session.failed(place.lease, failed));
                 return Ok(Released::new(false));
             }
-            Err(failed) => return Err(failed.into_error()),
+            Err(failed) => {
+                let error = failed.into_error();
+                if *settle && !error.may_have_taken() {
+                    // A full database takes no gate, but it deletes: others must not wait until the gate can be raised.
+                    drop(self.transport.txn(txn(Vec::new(), only_delete, Vec::new())).await);
+                }
+                return Err(error);
+            }
         };
         let gone = deleted(&answer.responses);
         self.learn_raised(name, place.lease, answer.responses);
