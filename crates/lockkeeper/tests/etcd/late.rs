@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use lockkeeper::ErrorKind;
 use lockkeeper_testkit::etcd::Etcd;
 use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::proxy::{Fault, Proxy};
@@ -83,4 +84,19 @@ async fn a_full_database_keeps_no_hold() {
     async_until_within(LONG, "the database is full", is_full).await;
     drop(guard);
     until_no_key_is_left(&server, "m").await;
+}
+
+/// The key was made before the request was refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_on_foreign_data_fails_and_leaves_no_key() {
+    let Some(server) = shared("foreign data") else { return };
+    let (client, name) = (client(&server.url()).await, fresh("foreign"));
+    let record = format!("{name}/.record");
+    assert!(server.ctl(&["put", &record, "not ours"]).status.success());
+    let error = client.mutex(&name).lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ForeignKey, "{error}");
+    async_until_within(LONG, "only the record is left", || async { server.keys(&format!("{name}/")) == [record.clone()] }).await;
+    let error = client.rwlock(&name).read().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::ForeignKey, "{error}");
+    async_until_within(LONG, "only the record is left", || async { server.keys(&format!("{name}/")) == [record.clone()] }).await;
 }

@@ -44,7 +44,16 @@ impl Inner {
                 Some(Stands::Absent) | None => {}
             }
         }
-        let answer = self.ask(&request, &lease, &place, sent).await;
+        let mut answer = self.ask(&request, &lease, &place, sent).await;
+        if let Err(error) = &answer
+            && known.is_none()
+            && !error.may_have_taken()
+            && self.session.places.get(name, *owner, *claim).is_some_and(|place| place.revision > 0)
+        {
+            // The key was made before the request failed, and the caller takes this error to mean that nothing was done. An owner that was known
+            // keeps its place in the queue: its caller releases it.
+            answer = self.withdraw(&request, &place).await.and(answer);
+        }
         let nothing_left = match &answer {
             Ok(Attempt::Busy(busy)) => !busy.placed,
             Ok(_) => false,
@@ -139,11 +148,8 @@ impl Inner {
             Stands::Waits(Busy::new(None).with_placed(true))
         } else {
             let view = self.view(request, views).await?;
-            let refused = view.check_kind(name, claim.kind(), &place.key).and_then(|()| self.check_size(request, &view));
-            if let Err(error) = refused {
-                self.withdraw(request, place).await?;
-                return Err(error);
-            }
+            view.check_kind(name, claim.kind(), &place.key)?;
+            self.check_size(request, &view)?;
             view.stands(name, &place.key)
         };
         match stands {
@@ -187,12 +193,10 @@ impl Inner {
     /// Deletes a key that must not stay.
     async fn withdraw(&self, request: &Acquire, place: &Place) -> Result<()> {
         let gone = self.transport.txn(txn(Vec::new(), vec![delete(place.key.clone())], Vec::new())).await;
-        // Unknown is unknown to the caller too, who undoes it.
-        gone.map_err(|failed| match self.session.failed(place.lease, failed) {
-            error if error.kind() == ErrorKind::Unavailable => {
-                Error::new(ErrorKind::Indeterminate, format!("the key of {:?} was not withdrawn: {error}", request.name))
-            }
-            error => error,
+        // The key may be there, whatever the reason: the caller undoes it.
+        gone.map_err(|failed| {
+            let error = self.session.failed(place.lease, failed);
+            Error::new(ErrorKind::Indeterminate, format!("the key of {:?} was not withdrawn: {error}", request.name))
         })?;
         Ok(())
     }
