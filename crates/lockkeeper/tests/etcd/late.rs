@@ -100,3 +100,39 @@ async fn a_lock_on_foreign_data_fails_and_leaves_no_key() {
     assert_eq!(error.kind(), ErrorKind::ForeignKey, "{error}");
     async_until_within(LONG, "only the record is left", || async { server.keys(&format!("{name}/")) == [record.clone()] }).await;
 }
+
+/// A connection that says nothing is noticed after 15 s; the session ends before.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_silent_member_of_three_costs_no_hold() {
+    let Some(server) = shared("a silent member") else { return };
+    let (members, hosts) = members(&server, 3).await;
+    let client = client(&format!("etcd://{hosts}?session=4s")).await;
+    let guard = client.mutex(fresh("silent")).lock().await.unwrap();
+    for silent in &members {
+        silent.fall_silent(true);
+        let lost = tokio::time::timeout(Duration::from_secs(8), guard.lost()).await;
+        assert!(lost.is_err(), "lost: {lost:?}");
+        silent.fall_silent(false);
+    }
+    guard.release().await.unwrap();
+}
+
+/// A host that is off, or behind a firewall that drops packets: connecting to it takes longer than a keep-alive may take.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_cannot_be_connected_to_costs_no_hold() {
+    let Some(server) = shared("a member that is off") else { return };
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let off = socket.listen(0).unwrap();
+    let address = off.local_addr().unwrap();
+    // Once nobody accepts and the queue is full, the kernel drops what comes.
+    let mut queue = Vec::new();
+    while let Ok(connected) = tokio::time::timeout(Duration::from_millis(300), tokio::net::TcpStream::connect(address)).await {
+        queue.push(connected.unwrap());
+    }
+    let client = client(&format!("etcd://{address},{}?session=2s", server.hosts())).await;
+    let guard = client.mutex(fresh("off")).lock().await.unwrap();
+    let lost = tokio::time::timeout(Duration::from_secs(8), guard.lost()).await;
+    assert!(lost.is_err(), "lost: {lost:?}");
+    guard.release().await.unwrap();
+}

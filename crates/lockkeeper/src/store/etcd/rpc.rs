@@ -5,7 +5,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::Stream;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{Stream, StreamExt};
 use http::uri::PathAndQuery;
 use prost::Message;
 use tonic::client::Grpc;
@@ -72,11 +73,11 @@ struct Link {
 }
 
 /// Doubts the member of a request that was given up.
-struct Outstanding<'a> {
+pub(super) struct Outstanding<'a> {
     transport: &'a Transport,
     number: u64,
     sent: Instant,
-    answered: bool,
+    pub(super) answered: bool,
 }
 
 impl Drop for Outstanding<'_> {
@@ -115,7 +116,8 @@ impl Transport {
         link.channel.clone().map(|channel| (channel, link.number, link.token.clone()))
     }
 
-    /// The connection, made if there is none: to the member that is next, or to one of the others.
+    /// The connection, made if there is none: to the member that is next, or to one of the others. Where one says nothing for a moment, the next one
+    /// is tried beside it.
     async fn channel(&self) -> Answer<(Channel, u64, Option<String>)> {
         if let Some(open) = self.open() {
             return Ok(open);
@@ -124,23 +126,37 @@ impl Transport {
         if let Some(open) = self.open() {
             return Ok(open);
         }
-        let mut last = None;
-        for _ in 0..self.config.members.len() {
-            let member = self.link().member;
-            match self.connect(member).await {
+        let (first, members) = (self.link().member, self.config.members.len());
+        let (mut attempts, mut last) = (FuturesUnordered::new(), None);
+        let mut untried = (0..members).map(|further| (first + further) % members);
+        loop {
+            let next = untried.next();
+            if let Some(member) = next {
+                // A caller that gives up while this member says nothing leaves the next one a better chance.
+                self.link().member = member;
+                attempts.push(async move { (member, self.connect(member).await) });
+            }
+            let doubtful_at = if next.is_some() { self.runtime.now().plus(DOUBTFUL) } else { Instant::NEVER };
+            let (member, made) = tokio::select! {
+                biased;
+                made = attempts.next() => match made {
+                    Some(made) => made,
+                    None => break,
+                },
+                () = self.runtime.sleep_until(doubtful_at) => continue,
+            };
+            match made {
                 Ok((channel, token)) => {
                     let mut link = self.link();
-                    link.number += 1;
+                    (link.number, link.member) = (link.number + 1, member);
                     (link.channel, link.token) = (Some(channel.clone()), token.clone());
                     return Ok((channel, link.number, token));
                 }
-                Err(error) if error.kind() == ErrorKind::Unavailable => {
-                    self.link().member = (member + 1) % self.config.members.len();
-                    last = Some(error);
-                }
+                Err(error) if error.kind() == ErrorKind::Unavailable => last = Some(error),
                 Err(error) => return Err(error.into()),
             }
         }
+        self.link().member = (first + 1) % members.max(1);
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::Config, "the URL names no member")).into())
     }
 
@@ -174,8 +190,7 @@ impl Transport {
         let mut again = true;
         loop {
             let (channel, number, token) = self.channel().await?;
-            let sent = self.runtime.now();
-            let mut outstanding = Outstanding { transport: self, number, sent, answered: false };
+            let mut outstanding = self.outstanding(number);
             let answer = send(&channel, path, request.clone(), token.as_deref()).await;
             outstanding.answered = true;
             match answer.map_err(|status| of_request(&status, &self.config)) {
@@ -189,6 +204,11 @@ impl Transport {
                 }
             }
         }
+    }
+
+    /// A request goes out on this connection. Dropped before it was answered, it doubts the member.
+    pub(super) fn outstanding(&self, number: u64) -> Outstanding<'_> {
+        Outstanding { transport: self, number, sent: self.runtime.now(), answered: false }
     }
 
     /// The connection has to be made, and authenticated, again; to the same member.
@@ -231,12 +251,16 @@ impl Transport {
             }
             failed
         };
-        let mut client = Grpc::new(channel).max_decoding_message_size(LARGEST);
-        client.ready().await.map_err(|error| failed(Status::from_error(error.into())))?;
-        let request = marked(Request::new(requests), token.as_deref());
-        let codec = ProstCodec::<Q, A>::default();
-        let answer = client.streaming(request, PathAndQuery::from_static(path), codec).await.map_err(failed)?;
-        Ok((answer.into_inner(), number))
+        let mut outstanding = self.outstanding(number);
+        let opened = async {
+            let mut client = Grpc::new(channel).max_decoding_message_size(LARGEST);
+            client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+            let request = marked(Request::new(requests), token.as_deref());
+            client.streaming(request, PathAndQuery::from_static(path), ProstCodec::<Q, A>::default()).await
+        };
+        let answer = opened.await;
+        outstanding.answered = true;
+        Ok((answer.map_err(failed)?.into_inner(), number))
     }
 }
 

@@ -235,8 +235,10 @@ async fn keep_alive(transport: &Transport, lease: i64) -> Answer<i64> {
         let request = stream::iter([LeaseKeepAliveRequest { id: lease }]);
         transport.stream::<_, LeaseKeepAliveResponse>(LEASE_KEEP_ALIVE, request).await?
     };
-    let mut answers = answers;
-    match answers.message().await {
+    let (mut answers, mut outstanding) = (answers, transport.outstanding(number));
+    let answer = answers.message().await;
+    outstanding.answered = true;
+    match answer {
         Ok(Some(answer)) => Ok(answer.ttl),
         Ok(None) => {
             transport.leave(number);
