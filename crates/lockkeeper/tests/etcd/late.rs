@@ -1,9 +1,13 @@
 //! What comes late or fails half-way leaves no key behind: requests that a member kept back, releases during an outage, refusals after the key
 //! was made, a full database, a member that hangs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper::ErrorKind;
+use lockkeeper::backend::Backend;
+use lockkeeper::runtime::Runtime;
+use lockkeeper::store::etcd::{Config, EtcdStore};
 use lockkeeper_testkit::etcd::Etcd;
 use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::proxy::{Fault, Proxy};
@@ -135,4 +139,23 @@ async fn a_member_that_cannot_be_connected_to_costs_no_hold() {
     let lost = tokio::time::timeout(Duration::from_secs(8), guard.lost()).await;
     assert!(lost.is_err(), "lost: {lost:?}");
     guard.release().await.unwrap();
+}
+
+/// A keep-alive that finds a session being opened sends nothing itself: the session counts from when it was asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keep_alive_that_waits_for_a_new_session_counts_from_its_own_sending() {
+    let Some(server) = shared("a slow session") else { return };
+    let proxy = Proxy::start(server.port(0)).await;
+    let config = Config::parse(&format!("etcd://127.0.0.1:{}?session=20s", proxy.port)).unwrap();
+    let store = EtcdStore::connect(config, &Runtime::system()).await.unwrap();
+    proxy.delay_answers(Duration::from_secs(2));
+    let opening = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.keep_alive().await.unwrap() }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let kept = store.keep_alive().await.unwrap();
+    let opened = opening.await.unwrap();
+    assert_eq!(kept.session, opened.session);
+    assert!(kept.good_for + Duration::from_millis(800) <= opened.good_for, "{kept:?} after {opened:?}");
 }

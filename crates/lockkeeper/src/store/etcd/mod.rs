@@ -173,9 +173,11 @@ impl Backend for EtcdStore {
 
     fn keep_alive(&self) -> Reply<'_, KeptAlive> {
         Box::pin(async move {
+            // Another one may have asked for the session before, and was answered late: then less is left of it.
+            let sent = self.0.transport.runtime.now();
             let lease = self.0.session.keep_alive(&self.0.transport).await.map_err(Failed::into_error)?;
             self.0.look_later(lease.id);
-            Ok(KeptAlive::new(lease.number, session::safe(lease.ttl)))
+            Ok(KeptAlive::new(lease.number, lease.good_for(sent)))
         })
     }
 

@@ -30,7 +30,7 @@ const LOOKING: Duration = Duration::from_secs(2);
 
 /// How much of a lease is relied on. The rest is for a holder that learns late that its time is over, because the machine is busy: it must know
 /// before the server can give the lock to another one.
-pub(super) fn safe(ttl: Duration) -> Duration {
+fn safe(ttl: Duration) -> Duration {
     ttl - ttl / 10
 }
 
