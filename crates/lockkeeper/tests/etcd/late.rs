@@ -159,3 +159,18 @@ async fn a_keep_alive_that_waits_for_a_new_session_counts_from_its_own_sending()
     assert_eq!(kept.session, opened.session);
     assert!(kept.good_for + Duration::from_millis(800) <= opened.good_for, "{kept:?} after {opened:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forced_release_deletes_nothing_that_is_no_lock() {
+    let Some(server) = shared("a forced release of foreign data") else { return };
+    let (client, name) = (client(&server.url()).await, fresh("users"));
+    let key = format!("{name}/42");
+    assert!(server.ctl(&["put", &key, "Ann"]).status.success());
+    let error = client.force_release(&name).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::ForeignKey && error.to_string().contains(&key), "{error}");
+    assert_eq!(server.keys(&format!("{name}/")), [key]);
+    assert!(client.list(&name).await.unwrap().is_empty(), "it is no lock");
+    // It blocks locks of that name, here as in Go, and people see why.
+    assert!(client.mutex(&name).try_lock().await.unwrap().is_none());
+    assert_eq!(client.inspect(&name).await.unwrap().unwrap().holders.len(), 1);
+}

@@ -65,7 +65,7 @@ impl Inner {
             let range_end = if begin.is_empty() { vec![0] } else { keys::end_of(&begin) };
             let request = RangeRequest { key: key.clone(), range_end, limit: CHUNK, keys_only: true, ..RangeRequest::default() };
             let answer = self.transport.range(request).await.map_err(Failed::into_error)?;
-            let found = answer.kvs.iter().filter_map(|kv| keys::name_of(&kv.key, slashes));
+            let found = answer.kvs.iter().filter_map(|kv| keys::name_of(kv, slashes));
             names.extend(found.filter(|name| asked.matches(name)).map(|name| (name, ())));
             match answer.kvs.last() {
                 Some(last) if answer.more => {
@@ -95,6 +95,9 @@ impl Inner {
             let holders: Vec<_> = view.holders(name).into_iter().take(MOST).cloned().collect();
             if holders.is_empty() {
                 break;
+            }
+            if let Some(node) = holders.iter().find(|node| node.lease == 0) {
+                return Err(foreign(name, &node.key));
             }
             let compare = holders.iter().map(|node| created_at(node.key.clone(), node.revision)).collect();
             let ops = holders.iter().map(|node| delete(node.key.clone())).collect();
@@ -133,4 +136,14 @@ impl Inner {
         let told = self.transport.txn(txn(Vec::new(), vec![put(keys::card_key(lease.id), value, lease.id)], Vec::new())).await;
         told.map_err(|failed| self.session.failed(lease.id, failed)).map(drop)
     }
+}
+
+/// A key in the way that no lock library made: all of them attach theirs to a lease.
+fn foreign(name: &Name, key: &[u8]) -> Error {
+    let key = String::from_utf8_lossy(key);
+    let message = format!(
+        "{name:?} cannot be released by force: the key {key:?} has no lease, so it is data of another program; nothing was \
+         deleted; choose another name, or delete it with `etcdctl del` if nobody needs it"
+    );
+    Error::new(ErrorKind::ForeignKey, message)
 }

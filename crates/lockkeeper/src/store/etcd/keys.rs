@@ -157,17 +157,17 @@ pub(super) fn parse(name: &Name, kv: &KeyValue) -> Option<Found> {
     Some(Found::Node(Node { key: kv.key.clone(), revision: kv.create_revision, order, want, owner, lease: kv.lease }))
 }
 
-/// The name that a key belongs to, if it looks like one of a lock.
-pub(super) fn name_of(key: &[u8], slashes: bool) -> Option<Name> {
-    let text = std::str::from_utf8(key).ok().filter(|text| !text.starts_with(OURS))?;
+/// The name that a key belongs to, if it looks like one of a lock: what is held or waits has a lease.
+pub(super) fn name_of(kv: &KeyValue, slashes: bool) -> Option<Name> {
+    let text = std::str::from_utf8(&kv.key).ok().filter(|text| !text.starts_with(OURS))?;
     let (folder, last) = text.rsplit_once('/')?;
     let lease = last.split('.').next().unwrap_or_default();
     let is_hex = !lease.is_empty() && lease.len() <= 16 && lease.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     let of_rwlock = folder.strip_suffix("/read").or_else(|| folder.strip_suffix("/write"));
     let digits = last.bytes().all(|byte| byte.is_ascii_digit());
     let name = match of_rwlock.or_else(|| folder.strip_suffix("/permit")) {
-        Some(name) if is_hex || digits => name,
-        None if is_hex || last == RECORD => folder,
+        Some(name) if kv.lease != 0 && (is_hex || digits) => name,
+        None if kv.lease != 0 && is_hex || last == RECORD => folder,
         _ => return None,
     };
     Name::new(name).ok().filter(|name| check(name, slashes).is_ok())
@@ -219,9 +219,11 @@ mod tests {
             ("__lockkeeper/session/1b", None),
             ("a/b/1b", None),
         ] {
-            assert_eq!(name_of(key.as_bytes(), false).as_ref().map(Name::as_str), name, "{key}");
+            assert_eq!(name_of(&kv(key, ""), false).as_ref().map(Name::as_str), name, "{key}");
         }
-        assert_eq!(name_of(b"a/b/1b", true).unwrap().as_str(), "a/b");
+        assert_eq!(name_of(&kv("a/b/1b", ""), true).unwrap().as_str(), "a/b");
+        let without_lease = |key: &str| name_of(&KeyValue { lease: 0, ..kv(key, "") }, false);
+        assert!(without_lease("users/42").is_none() && without_lease("a/.record").is_some());
         assert_eq!(end_of(b"a/"), b"a0");
     }
 
