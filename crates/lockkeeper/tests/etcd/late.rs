@@ -174,3 +174,32 @@ async fn a_forced_release_deletes_nothing_that_is_no_lock() {
     assert!(client.mutex(&name).try_lock().await.unwrap().is_none());
     assert_eq!(client.inspect(&name).await.unwrap().unwrap().holders.len(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn permits_and_numbers_can_be_made_above_other_keys() {
+    let Some(server) = shared("deeper keys") else { return };
+    let client = client(&server.url()).await;
+    let above = |name: &str| {
+        let name = fresh(name);
+        assert!(server.ctl(&["put", &format!("{name}/deep/er"), "x"]).status.success());
+        name
+    };
+    let name = above("permits");
+    let permit = client.semaphore(&name, 2).acquire().await.unwrap();
+    let error = client.mutex(&name).lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WrongKind, "{error}");
+    permit.release().await.unwrap();
+    let latch = client.latch(above("latch"));
+    assert!(latch.try_set(1).await.unwrap());
+    latch.count_down().await.unwrap();
+    // A name still has one kind.
+    let name = above("mutex");
+    let guard = client.mutex(&name).lock().await.unwrap();
+    for error in [
+        client.semaphore(&name, 2).acquire().await.map(drop).unwrap_err(),
+        client.latch(&name).try_set(1).await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::WrongKind, "{error}");
+    }
+    guard.release().await.unwrap();
+}

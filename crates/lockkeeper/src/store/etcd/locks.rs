@@ -8,7 +8,9 @@ use super::error::Failed;
 use super::keys::{self, Value};
 use super::places::Place;
 use super::proto::{Compare, KeyValue, RequestOp};
-use super::request::{MOST, delete, found, get, is_absent, is_present, none_below, oldest, put, range, txn, version_is};
+use super::request::{
+    MOST, delete, found, get, is_absent, is_present, none_below, none_since, oldest, put, range, txn, version_is,
+};
 use super::session::Lease;
 use super::view::{Numbers, Stands, View, token};
 use crate::backend::{Acquire, Attempt, Busy, Claim, Count, CountOp, Grant, Kind, Renew, Renewed, SemaphoreOp};
@@ -69,7 +71,8 @@ impl Inner {
         let Acquire { name, claim, .. } = request;
         // One who will not wait makes a key only where none is in the way.
         let mut only_if_free = request.place.is_none() && request.beside.is_none() && claim.kind() != Kind::Semaphore;
-        let mut create_record = false;
+        // The semaphore is made where nothing of another kind was seen, if no key came since then.
+        let mut nothing_since = None;
         for _ in 0..TRIES {
             let gate = self.session.gate(name);
             let mut compare = vec![version_is(keys::gate_key(name, lease.id), gate), is_absent(place.key.clone())];
@@ -79,8 +82,8 @@ impl Inner {
             }
             if claim.kind() == Kind::Semaphore {
                 let record = keys::record_key(name);
-                if create_record {
-                    compare.push(none_below(keys::prefix(name)));
+                if let Some(seen) = nothing_since {
+                    compare.extend([is_absent(record.clone()), none_since(keys::prefix(name), seen)]);
                     make.push(put(record, self.new_semaphore(request)?, 0));
                 } else {
                     compare.push(is_present(record));
@@ -113,7 +116,7 @@ impl Inner {
             let view = self.view(request, seen.views).await?;
             view.check_kind(name, claim.kind(), &place.key)?;
             if claim.kind() == Kind::Semaphore {
-                create_record = view.numbers.is_none();
+                nothing_since = view.numbers.is_none().then_some(view.newest);
                 self.check_size(request, &view)?;
             } else if view.nodes().is_empty() || !is_in_the_way(request, &view) {
                 // Keys of longer names, which are not in the way of this one.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::Inner;
 use super::error::Failed;
 use super::keys;
-use super::request::{MOST, delete, found, get, is_absent, modified_at, none_below, oldest, put, range, txn};
+use super::request::{MOST, delete, found, get, is_absent, modified_at, none_since, oldest, put, range, txn};
 use super::session::Lease;
 use super::view::{NO_TIME, Numbers, View};
 use crate::backend::{Count, CountOp, CountOutcome, Counted, SemaphoreOp};
@@ -131,13 +131,14 @@ impl Inner {
         let (name, now) = (&request.name, self.transport.runtime.now());
         let record = keys::record_key(name);
         let mut compare = vec![is_absent(done.to_vec())];
-        compare.push(match view.record_revision {
-            // A name has one kind: nothing else may lie there.
-            0 => none_below(keys::prefix(name)),
-            revision => modified_at(record.clone(), revision),
-        });
+        match view.record_revision {
+            // A name has one kind: nothing of another kind was seen, and no key came since then.
+            0 => compare.extend([is_absent(record.clone()), none_since(keys::prefix(name), view.newest)]),
+            revision => compare.push(modified_at(record.clone(), revision)),
+        }
         if request.op == CountOp::Semaphore(SemaphoreOp::Remove) && counted.done {
-            compare.push(none_below(keys::prefix_of(name, crate::store::queue::Want::Permits { take: 0, granted: false })));
+            let permits = keys::prefix_of(name, crate::store::queue::Want::Permits { take: 0, granted: false });
+            compare.push(none_since(permits, view.newest));
         }
         let answer = serde_json::to_vec(&counted)
             .map_err(|cause| Error::new(ErrorKind::Protocol, "an answer cannot be written").with_source(cause))?;

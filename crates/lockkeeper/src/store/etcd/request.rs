@@ -11,6 +11,7 @@ pub(super) const MOST: usize = 100;
 
 const ASCENDING: i32 = 1;
 const BY_CREATION: i32 = 2;
+const LESS: i32 = 2;
 const VERSION: i32 = 0;
 const CREATE: i32 = 1;
 const MOD: i32 = 2;
@@ -74,6 +75,12 @@ pub(super) fn is_present(key: Vec<u8>) -> Compare {
 pub(super) fn none_below(prefix: Vec<u8>) -> Compare {
     let end = keys::end_of(&prefix);
     equal(CREATE, prefix, end, compare::TargetUnion::CreateRevision(0))
+}
+
+/// No key with this prefix was made after that revision.
+pub(super) fn none_since(prefix: Vec<u8>, revision: i64) -> Compare {
+    let end = keys::end_of(&prefix);
+    Compare { result: LESS, ..equal(CREATE, prefix, end, compare::TargetUnion::CreateRevision(revision.saturating_add(1))) }
 }
 
 pub(super) fn modified_at(key: Vec<u8>, revision: i64) -> Compare {

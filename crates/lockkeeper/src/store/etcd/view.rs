@@ -44,6 +44,8 @@ pub(super) struct View {
     pub(super) numbers: Option<Numbers>,
     /// The revision at which the record was last written; 0: there is none.
     pub(super) record_revision: i64,
+    /// The revision at which the newest key below the name was made, those of longer names included.
+    pub(super) newest: i64,
 }
 
 /// How an owner stands.
@@ -66,6 +68,7 @@ impl View {
 
     /// Adds a key, or changes it; gives the node.
     pub(super) fn add(&mut self, name: &Name, kv: &KeyValue) -> Result<()> {
+        self.newest = self.newest.max(kv.create_revision);
         match keys::parse(name, kv) {
             Some(Found::Record) => {
                 self.numbers = Some(Numbers::parse(&kv.value)?);
