@@ -109,9 +109,17 @@ pub(super) fn record_key(name: &Name) -> Vec<u8> {
     format!("{name}/{RECORD}").into_bytes()
 }
 
+/// The number of the gate of a name. Names share gates, so that a session has no more of them than this, however many names it uses; a raised gate
+/// only makes requests for the other names learn of it.
+pub(super) fn gate_of(name: &Name) -> u8 {
+    // FNV-1a.
+    let hash = name.as_str().bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash.to_le_bytes().into_iter().fold(0, |bits, byte| bits ^ byte)
+}
+
 /// Its version is compared by every request that makes a node, so that what was given up cannot arrive later.
 pub(super) fn gate_key(name: &Name, lease: i64) -> Vec<u8> {
-    format!("{OURS}gate/{lease:x}/{name}").into_bytes()
+    format!("{OURS}gate/{lease:x}/{:02x}", gate_of(name)).into_bytes()
 }
 
 /// Deleted when the session ends, and written to when somebody deletes holds of the session.
@@ -225,6 +233,14 @@ mod tests {
         let without_lease = |key: &str| name_of(&KeyValue { lease: 0, ..kv(key, "") }, false);
         assert!(without_lease("users/42").is_none() && without_lease("a/.record").is_some());
         assert_eq!(end_of(b"a/"), b"a0");
+    }
+
+    #[test]
+    fn many_names_share_few_gates() {
+        let gate = |number: u32| gate_key(&Name::new(format!("order-{number}")).unwrap(), 0x1b);
+        let gates: std::collections::HashSet<_> = (0..100_000).map(gate).collect();
+        assert_eq!(gates.len(), 256);
+        assert!(gates.iter().all(|gate| gate.starts_with(b"__lockkeeper/gate/1b/")));
     }
 
     #[test]

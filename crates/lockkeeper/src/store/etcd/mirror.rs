@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::keys;
 use super::proto::Event;
 use super::view::{Stands, View};
 use crate::backend::Notifier;
@@ -37,6 +38,8 @@ pub(super) struct Watched {
     opening: Vec<oneshot::Sender<Result<()>>>,
     /// Notified of every change.
     all: HashMap<u64, Notifier>,
+    /// Notified of every change until the mirror has a key of this owner.
+    keyless: HashMap<WireOwner, Vec<(u64, Notifier)>>,
     /// Notified when the key of this owner holds the name, or is gone.
     owners: HashMap<WireOwner, Vec<(u64, Notifier)>>,
     last_id: u64,
@@ -44,6 +47,8 @@ pub(super) struct Watched {
     pub(super) idle_since: Option<Instant>,
     /// It has had a key since then that the server has no more.
     behind_since: Option<Instant>,
+    /// The server ended the watcher: another one has to begin.
+    pub(super) cancelled: bool,
 }
 
 impl Watched {
@@ -54,10 +59,12 @@ impl Watched {
             mirror,
             opening,
             all: HashMap::new(),
+            keyless: HashMap::new(),
             owners: HashMap::new(),
             last_id: 0,
             idle_since: None,
             behind_since: None,
+            cancelled: false,
         }
     }
 
@@ -71,27 +78,35 @@ impl Watched {
         };
         match owner {
             Some(owner) if has_key(owner) => self.owners.entry(owner).or_default().push((self.last_id, notifier)),
-            _ => drop(self.all.insert(self.last_id, notifier)),
+            Some(owner) => self.keyless.entry(owner).or_default().push((self.last_id, notifier)),
+            None => drop(self.all.insert(self.last_id, notifier)),
         }
         self.last_id
     }
 
     pub(super) fn remove(&mut self, owner: WireOwner, id: u64, now: Instant) {
         self.all.remove(&id);
-        if let Some(of_owner) = self.owners.get_mut(&owner) {
-            of_owner.retain(|(other, _)| *other != id);
-            if of_owner.is_empty() {
-                self.owners.remove(&owner);
+        for table in [&mut self.owners, &mut self.keyless] {
+            if let Some(of_owner) = table.get_mut(&owner) {
+                of_owner.retain(|(other, _)| *other != id);
+                if of_owner.is_empty() {
+                    table.remove(&owner);
+                }
             }
         }
-        if self.all.is_empty() && self.owners.is_empty() {
+        if self.all.is_empty() && self.owners.is_empty() && self.keyless.is_empty() {
             self.idle_since = Some(now);
         }
     }
 
     pub(super) fn notify_all(&self) {
-        let owners = self.owners.values().flatten().map(|(_, notifier)| notifier);
-        self.all.values().chain(owners).for_each(Notifier::notify);
+        self.owners.values().flatten().for_each(|(_, notifier)| notifier.notify());
+        self.notify_of_every_change();
+    }
+
+    fn notify_of_every_change(&self) {
+        let keyless = self.keyless.values().flatten().map(|(_, notifier)| notifier);
+        self.all.values().chain(keyless).for_each(Notifier::notify);
     }
 
     fn notify_owner(&self, owner: Option<WireOwner>) {
@@ -115,6 +130,12 @@ impl Watched {
             let _ = waiting.send(Err(error.clone()));
         }
         self.notify_all();
+    }
+
+    /// The server ended the watcher. Those who wait ask by themselves until another one watches.
+    pub(super) fn cancel(&mut self, error: &Error) {
+        (self.mirror, self.cancelled) = (Mirror::Opening, true);
+        self.fail(error);
     }
 
     /// The list was read at this revision; what was told since then is added.
@@ -145,7 +166,14 @@ impl Watched {
             match kv {
                 (true, kv) => gone.extend(view.remove(name, &kv.key).and_then(|node| node.owner)),
                 // What cannot be read is shown to those who ask the server.
-                (false, kv) => drop(view.add(name, &kv)),
+                (false, kv) => {
+                    drop(view.add(name, &kv));
+                    if let Some(keys::Found::Node(keys::Node { owner: Some(owner), .. })) = keys::parse(name, &kv)
+                        && let Some(waiting) = self.keyless.remove(&owner)
+                    {
+                        self.owners.entry(owner).or_default().extend(waiting);
+                    }
+                }
             }
         }
         let now_holding: HashSet<i64> = view.holders(name).into_iter().map(|node| node.revision).collect();
@@ -159,7 +187,7 @@ impl Watched {
         for owner in concerned {
             self.notify_owner(Some(owner));
         }
-        self.all.values().for_each(Notifier::notify);
+        self.notify_of_every_change();
     }
 
     /// Whether the mirror has had a key for so long that is older than the oldest one at the server.
@@ -181,5 +209,45 @@ impl Watched {
             Stands::Absent => None,
             stands => Some((stands, compared)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::proto::KeyValue;
+    use super::*;
+    use crate::backend::Subscription;
+    use crate::owner::ClientId;
+
+    fn put(key: &str, owner: WireOwner, revision: i64) -> Event {
+        let value = format!(r#"{{"owner":"{owner}"}}"#).into_bytes();
+        let (key, version, lease) = (key.as_bytes().to_vec(), 1, 0x1b);
+        let kv = KeyValue { key, value, create_revision: revision, mod_revision: revision, version, lease };
+        Event { r#type: 0, kv: Some(kv) }
+    }
+
+    #[test]
+    fn a_waiter_that_the_mirror_learns_of_later_hears_only_what_concerns_it() {
+        let name = Name::new("a").unwrap();
+        let owner = |number| WireOwner { client: ClientId::from_bits(1), number };
+        let mut watched = Watched::new(2);
+        watched.begin(&name, View::default(), 1, Instant::from_nanos(1));
+        let notifier = Notifier::default();
+        let subscription = Subscription::new(&notifier, ());
+        let mut last = 0;
+        let mut is_notified = || subscription.count() > std::mem::replace(&mut last, subscription.count());
+        // It subscribed before its key was told.
+        let id = watched.add(Some(owner(2)), notifier);
+        watched.changed(&name, vec![put("a/1b.1", owner(1), 2)]);
+        assert!(is_notified(), "without a key every change concerns it");
+        watched.changed(&name, vec![put("a/1b.2", owner(2), 3)]);
+        is_notified();
+        watched.changed(&name, vec![put("a/1b.3", owner(3), 4)]);
+        assert!(!is_notified(), "somebody behind it does not concern it");
+        let Event { kv, .. } = put("a/1b.1", owner(1), 5);
+        watched.changed(&name, vec![Event { r#type: 1, kv }]);
+        assert!(is_notified(), "it holds the name");
+        watched.remove(owner(2), id, Instant::from_nanos(2));
+        assert!(watched.idle_since.is_some());
     }
 }

@@ -68,9 +68,10 @@ impl Inner {
             Some((user, _)) => Finding::fine("user", format!("{user:?}, accepted")),
             None => Finding::fine("user", "none: the cluster lets everybody in"),
         });
-        found.push(match self.session.fresh(&self.transport).await {
+        let session = async { self.session.fresh(&self.transport).await.map_err(super::Failed::into_error) };
+        found.push(match bounded(config, session).await {
             Ok(lease) => Finding::fine("session", format!("granted, lasts {:?} without contact", lease.ttl)),
-            Err(failed) => Finding::unfit("session", &failed.into_error()),
+            Err(error) => Finding::unfit("session", &error),
         });
         found.push(Finding::fine("clock", "not used: sessions are counted on each side by its own clock"));
         found

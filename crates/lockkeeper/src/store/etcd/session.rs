@@ -69,7 +69,7 @@ struct State {
     lease: Option<Lease>,
     last_number: u64,
     /// The gates of this lease that are not 0.
-    gates: HashMap<Name, i64>,
+    gates: HashMap<u8, i64>,
     listeners: Vec<EventSender>,
 }
 
@@ -101,14 +101,14 @@ impl Session {
 
     /// The version that the gate of this name is known to have.
     pub(super) fn gate(&self, name: &Name) -> i64 {
-        self.state().gates.get(name).copied().unwrap_or(0)
+        self.state().gates.get(&keys::gate_of(name)).copied().unwrap_or(0)
     }
 
     /// Learns the version of a gate. It only grows while the lease lives.
     pub(super) fn learn_gate(&self, lease: i64, name: &Name, version: i64) {
         let mut state = self.state();
         if version > 0 && state.lease.is_some_and(|current| current.id == lease) {
-            let known = state.gates.entry(name.clone()).or_default();
+            let known = state.gates.entry(keys::gate_of(name)).or_default();
             *known = version.max(*known);
         }
     }

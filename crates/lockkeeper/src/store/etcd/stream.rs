@@ -136,7 +136,7 @@ async fn watch(
             () = transport.runtime.sleep_until(sweep_at) => {
                 let now: Instant = transport.runtime.now();
                 sweep_at = now.plus(SWEEP);
-                mirrors.sweep(now).into_iter().for_each(|request| drop(sender.send(request)));
+                mirrors.sweep(now).into_iter().for_each(|request| drop(sender.send(namespace.watch(request))));
             }
         }
     }

@@ -121,6 +121,9 @@ impl Hub {
             state.names.insert(watch.name.clone(), Watched::new(number));
             self.send(create(number, &watch.name));
         }
+        if let Some(request) = state.watch_again(&watch.name) {
+            self.send(request);
+        }
         let Some(watched) = state.names.get_mut(&watch.name) else { return (0, None) };
         let id = watched.add(watch.claim.map(|_| watch.owner), notifier.clone());
         (id, watched.wait_until_ready())
@@ -163,6 +166,18 @@ impl Hub {
     }
 }
 
+impl State {
+    /// The request for another watcher, if the server ended that of this name. The server knows the old number for as long as the stream lives.
+    fn watch_again(&mut self, name: &Name) -> Option<WatchRequest> {
+        let watched = self.names.get_mut(name).filter(|watched| watched.cancelled)?;
+        self.last_number += 1;
+        self.numbers.remove(&watched.number);
+        self.numbers.insert(self.last_number, name.clone());
+        (watched.number, watched.cancelled) = (self.last_number, false);
+        Some(create(watched.number, name))
+    }
+}
+
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -178,7 +193,7 @@ impl Mirrors {
         state.epoch += 1;
         let mut requests: Vec<_> = state.session.map(create_session).into_iter().collect();
         for (name, watched) in &mut state.names {
-            watched.mirror = Mirror::Opening;
+            (watched.mirror, watched.cancelled) = (Mirror::Opening, false);
             requests.push(create(watched.number, name));
         }
         requests
@@ -205,10 +220,7 @@ impl Mirrors {
         let Some(watched) = state.names.get_mut(&name) else { return Todo::Nothing };
         if answer.canceled {
             let message = format!("etcd does not let {name:?} be watched: {}", answer.cancel_reason);
-            watched.fail(&Error::new(ErrorKind::Unavailable, message));
-            let number = watched.number;
-            state.names.remove(&name);
-            state.numbers.remove(&number);
+            watched.cancel(&Error::new(ErrorKind::Unavailable, message));
             return Todo::Nothing;
         }
         if answer.created {
@@ -234,7 +246,7 @@ impl Mirrors {
         true
     }
 
-    /// Ends the watchers of names that nobody has waited for in a while.
+    /// Ends the watchers of names that nobody has waited for in a while, and begins those again that the server ended.
     pub(super) fn sweep(&self, now: Instant) -> Vec<WatchRequest> {
         let mut state = lock(&self.0);
         let idle = |watched: &Watched| watched.idle_since.is_some_and(|since| now.since(since) >= LINGER);
@@ -248,7 +260,10 @@ impl Mirrors {
             state.names.remove(name);
             state.numbers.remove(number);
         }
-        old.into_iter().map(|(_, number)| cancel(number)).collect()
+        let cancelled = state.names.iter().filter(|(_, watched)| watched.cancelled).map(|(name, _)| name.clone());
+        let again: Vec<Name> = cancelled.collect();
+        let again = again.iter().filter_map(|name| state.watch_again(name));
+        again.chain(old.into_iter().map(|(_, number)| cancel(number))).collect()
     }
 }
 
@@ -288,5 +303,41 @@ struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.hub.leave(&self.name, self.owner, self.id, self.hub.runtime.now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Claim;
+    use crate::owner::ClientId;
+
+    fn created(request: &WatchRequest) -> Option<i64> {
+        match &request.request_union {
+            Some(watch_request::RequestUnion::CreateRequest(create)) => Some(create.watch_id),
+            _ => None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watcher_that_the_server_ends_is_begun_again_for_those_who_wait() {
+        let (hub, _commands) = Hub::new(Runtime::simulated());
+        let (mirrors, name, owner) =
+            (hub.mirror(), Name::new("a").unwrap(), WireOwner { client: ClientId::from_bits(1), number: 1 });
+        let watch = Watch::new(name.clone(), Claim::Mutex, owner);
+        let (_, ready) = hub.register(&watch, &Notifier::default());
+        let number = hub.state().names[&name].number;
+        let answer = |watch_id: i64| WatchResponse { watch_id, created: true, ..WatchResponse::default() };
+        let Todo::List(listed, epoch) = mirrors.take(answer(number)) else { panic!("not listed") };
+        assert!(mirrors.listed(&listed, epoch, Some((Vec::new(), 1)), Instant::from_nanos(1)));
+        assert!(ready.is_some_and(|mut ready| ready.try_recv().is_ok_and(|ready| ready.is_ok())));
+        assert!(mirrors.sweep(Instant::from_nanos(2)).is_empty());
+        mirrors.take(WatchResponse { canceled: true, cancel_reason: "compacted".into(), ..answer(number) });
+        let again = mirrors.sweep(Instant::from_nanos(3));
+        let [Some(next)] = again.iter().map(created).collect::<Vec<_>>()[..] else { panic!("{again:?}") };
+        assert_ne!(next, number, "the server still knows the old number");
+        assert!(mirrors.sweep(Instant::from_nanos(4)).is_empty());
+        assert!(matches!(mirrors.take(answer(next)), Todo::List(..)));
+        assert_eq!(mirrors.take(answer(number)), Todo::Nothing);
     }
 }
