@@ -1,4 +1,4 @@
-//! Acquire, release and renew: each is one transaction where nobody is in the way.
+//! Acquire and renew: each is one transaction where nobody is in the way. `release` has the third one.
 //!
 //! etcd has no `not_after`: a delayed request could still make its key. So each compares the version of a gate, and a release that must settle an
 //! unknown outcome raises the gate in the same transaction in which it deletes the key. What arrives later does nothing.
