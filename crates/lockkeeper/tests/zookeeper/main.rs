@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 mod curator;
+mod doubled;
 mod ensemble;
 mod faults;
 mod input;

@@ -155,7 +155,8 @@ impl<I: PartialEq> Queue<I> {
         })
     }
 
-    /// How the request of this owner stands. Of several nodes that it may have, the first counts.
+    /// How the request of this owner stands. Of several nodes that it may have, the first counts; a store that can have several takes out all but
+    /// one ([`take_out_others`](Self::take_out_others)).
     pub(crate) fn standing(&self, id: &I, want: Want) -> Standing<'_, I> {
         let is_ours = |node: &Node<I>| node.id == *id && node.want.is_same_side(want);
         let Some(kind) = self.kind() else { return Standing::Absent };
@@ -184,10 +185,11 @@ impl<I: PartialEq> Queue<I> {
         Standing::Absent
     }
 
-    /// The nodes of this request beyond the first: an answer was lost and the node was made again. They must be removed, or they block the name
-    /// after the first one has gone.
-    pub(crate) fn surplus(&self, id: &I, want: Want) -> impl Iterator<Item = &Node<I>> {
-        self.nodes.iter().filter(move |node| node.id == *id && node.want.is_same_side(want)).skip(1)
+    /// Keeps only those nodes of this request that `is_own` says are its own, and takes the others out: an answer was lost, or a session ended,
+    /// and the node was made again. The caller must delete them, or they block the name.
+    pub(crate) fn take_out_others(&mut self, id: &I, want: Want, is_own: impl Fn(&I) -> bool) -> Vec<Node<I>> {
+        let is_other = |node: &mut Node<I>| node.id == *id && node.want.is_same_side(want) && !is_own(&node.id);
+        self.nodes.extract_if(.., is_other).collect()
     }
 
     /// The permits that are given out.

@@ -200,12 +200,36 @@ fn queue(nodes: &[(u64, Want)]) -> Queue<u64> {
     Queue::new(nodes.iter().enumerate().map(|(order, (id, want))| Node::new(*id, order as u64, *want)), SIZE)
 }
 
+/// An owner's node, and which one it is. Nodes of one owner are equal.
+#[derive(Clone, Copy, Debug)]
+struct Named(u64, char);
+
+impl PartialEq for Named {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
 #[test]
-fn the_first_of_two_nodes_of_one_owner_counts_and_the_other_is_surplus() {
-    let queue = queue(&[(1, Want::Mutex), (2, Want::Mutex), (1, Want::Mutex)]);
-    assert!(matches!(queue.standing(&1, Want::Mutex), Standing::Holds(node) if node.order == 0));
-    assert_eq!(queue.surplus(&1, Want::Mutex).map(|node| node.order).collect::<Vec<_>>(), [2]);
-    assert_eq!(queue.surplus(&2, Want::Mutex).count(), 0);
+fn of_two_nodes_of_one_owner_only_its_own_counts_and_the_other_is_taken_out() {
+    let nodes = [(1, 'a'), (2, 'b'), (1, 'c')];
+    let named = |want| nodes.iter().zip(0..).map(move |((id, name), order)| Node::new(Named(*id, *name), order, want));
+    let ours = Named(1, '-');
+    for (own, others, holds) in [('a', vec!['c'], true), ('c', vec!['a'], false), ('d', vec!['a', 'c'], false)] {
+        let mut queue = Queue::new(named(Want::Mutex), 0);
+        let out = queue.take_out_others(&ours, Want::Mutex, |id| id.1 == own);
+        assert_eq!(out.iter().map(|node| node.id.1).collect::<Vec<_>>(), others, "{own}");
+        match queue.standing(&ours, Want::Mutex) {
+            Standing::Holds(node) => assert!(holds && node.id.1 == own),
+            Standing::Waits { node, blocker: Blocker::Node(blocker), .. } => {
+                assert!(!holds && node.id.1 == own && blocker.id.1 == 'b');
+            }
+            standing => assert!(own == 'd' && standing == Standing::Absent, "{own}: {standing:?}"),
+        }
+    }
+    // The other side of a read-write lock is another request.
+    let mut queue = Queue::new(named(Want::Write), 0);
+    assert!(queue.take_out_others(&ours, Want::Read, |_| false).is_empty());
 }
 
 #[test]
@@ -224,7 +248,7 @@ fn a_writer_that_reads_has_two_nodes_and_its_reader_stays_first_when_it_goes() {
     let both = Queue::new(nodes.clone(), 0);
     for want in [Want::Write, Want::Read] {
         assert!(matches!(both.standing(&1, want), Standing::Holds(node) if node.want == want));
-        assert_eq!(both.surplus(&1, want).count(), 0);
+        assert!(both.clone().take_out_others(&1, want, |_| true).is_empty());
     }
     nodes.remove(0);
     let downgraded = Queue::new(nodes, 0);

@@ -42,26 +42,20 @@ impl Inner {
                     None => continue,
                 },
             };
-            let queue = Queue::new(children.iter().filter_map(|child| names::node(child)), 0);
+            let mut queue = Queue::new(children.iter().filter_map(|child| names::node(child)), 0);
+            self.remove_others(&live, &mut queue, &request, &folder, Some(&own)).await?;
             if let Some(kind) = self.other_kind(&live, &request.name, request.claim.kind(), &children).await? {
                 self.withdraw(&live, &key, &own).await?;
                 return Err(kind.instead_of(request.claim.kind(), &request.name));
             }
-            self.remove_surplus(&live, &queue, &request, &folder).await?;
             match queue.standing(&Child::of(request.owner), Want::of(request.claim)) {
-                Standing::Holds(node) => {
-                    let path = format!("{folder}/{}", node.id.name);
-                    let own = if own.paths[0] == path { own } else { self.adopt(&live, &path).await? };
-                    return self.grant(&live, key, own).await;
-                }
-                Standing::Waits { blocker, ahead, node } => {
+                Standing::Holds(_) => return self.grant(&live, key, own).await,
+                Standing::Waits { blocker, ahead, .. } => {
                     let busy = Busy::new(None).with_ahead(ahead);
                     if request.place.is_none() && !was_known {
                         self.withdraw(&live, &key, &own).await?;
                         return Ok(Attempt::Busy(busy));
                     }
-                    let path = format!("{folder}/{}", node.id.name);
-                    self.nodes.insert(key, Own { paths: vec![path], ..own });
                     let target = match blocker {
                         Blocker::Node(node) => Target::Node(format!("{folder}/{}", node.id.name)),
                         Blocker::Permits => Target::Name(folder),
@@ -125,12 +119,6 @@ impl Inner {
         Ok((own, listing.await.map_err(error::of_write)?))
     }
 
-    /// Takes over a node that an earlier copy of the request has made, whose answer was lost.
-    pub(super) async fn adopt(&self, live: &Arc<Live>, path: &str) -> Result<Own> {
-        let (_, stat) = live.client.get_data(path).await.map_err(error::of_write)?;
-        Ok(Own::waiting(live.number, path.to_owned(), u64::try_from(stat.czxid).ok()))
-    }
-
     async fn grant(self: &Arc<Self>, live: &Arc<Live>, key: Key, own: Own) -> Result<Attempt> {
         // Told by a follower: whether the leader still knows the session is seen by its own answers.
         let mut sent = live.sends();
@@ -156,9 +144,18 @@ impl Inner {
         Ok(())
     }
 
-    /// Deletes the nodes that an earlier copy of the request has made beyond the first.
-    async fn remove_surplus(&self, live: &Live, queue: &Queue<Child>, request: &Acquire, folder: &str) -> Result<()> {
-        for node in queue.surplus(&Child::of(request.owner), Want::of(request.claim)) {
+    /// Deletes the owner's nodes but the one that this session made and knows of, and takes them out of the queue. An earlier copy of the request
+    /// made them: its answer was lost, or its session has ended and the server has not noticed yet. Such a node may vanish while it seems to hold.
+    pub(super) async fn remove_others(
+        &self,
+        live: &Live,
+        queue: &mut Queue<Child>,
+        request: &Acquire,
+        folder: &str,
+        own: Option<&Own>,
+    ) -> Result<()> {
+        let is_own = |child: &Child| own.is_some_and(|own| own.is_at(folder, &child.name));
+        for node in queue.take_out_others(&Child::of(request.owner), Want::of(request.claim), is_own) {
             self.delete(live, &format!("{folder}/{}", node.id.name)).await?;
         }
         Ok(())
@@ -218,7 +215,9 @@ impl Inner {
         for (request, looking) in requests.iter().zip(looking) {
             let held = match looking {
                 Some(looking) => all_there(looking).await,
-                None => self.is_held(&live, request).await,
+                // It may live in a session that is not ours: then it is seen, and not lengthened.
+                None if request.lease.is_none() => self.is_held(&live, request).await,
+                None => Ok(false),
             };
             answers.push(held.map(|held| match held {
                 true => Renewed::Kept { good_for: request.lease.map_or(Duration::ZERO, |_| live.lasts) },

@@ -69,6 +69,11 @@ impl Own {
     pub(super) fn waiting(session: u64, path: String, token: Option<u64>) -> Self {
         Self { session, paths: vec![path], token, granted: None, watched: false }
     }
+
+    /// Whether this child of this folder is one of them.
+    pub(super) fn is_at(&self, folder: &str, child: &str) -> bool {
+        self.paths.iter().any(|path| path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) == Some(child))
+    }
 }
 
 #[derive(Debug, Default)]

@@ -52,15 +52,19 @@ impl Inner {
                     None => continue,
                 },
             };
-            let seen = match self.look_at(&live, &request, &folder).await {
+            let mut seen = match self.look_at(&live, &request, &folder).await {
                 Ok(seen) => seen,
                 Err(error) => {
                     self.withdraw(&live, &key, &own).await?;
                     return Err(error);
                 }
             };
-            let held: Vec<_> = seen.leases.iter().filter(|lease| names::node(lease).is_some_and(|node| node.id == id)).collect();
             let total = seen.total.unwrap_or(of);
+            let held = self.own_permits(&live, &mut seen, &folder, &id).await?;
+            let mut queue = queue_of(&seen, &id, take, total);
+            // Whoever has its permits does not wait for them.
+            let place = Some(&own).filter(|_| held.is_empty());
+            self.remove_others(&live, &mut queue, &request, &format!("{folder}/{LOCKS}"), place).await?;
             if (total != of && !request.any_size) || take == 0 || (take > total && held.is_empty()) {
                 self.withdraw(&live, &key, &own).await?;
                 let message = format!("cannot take {take} of {of} permits of {:?}, which has {total}", request.name);
@@ -73,32 +77,19 @@ impl Inner {
                 return Err(error);
             }
             if !held.is_empty() {
-                // An earlier copy of this request was granted: neither it nor this one waits any more.
-                let paths: Vec<_> = held.iter().map(|lease| format!("{folder}/{LEASES}/{lease}")).collect();
-                for node in seen.locks.iter().filter(|lock| names::node(lock).is_some_and(|node| node.id == id)) {
-                    self.delete(&live, &format!("{folder}/{LOCKS}/{node}")).await?;
-                }
-                return self.granted_permits(&live, key, paths).await;
+                return self.granted_permits(&live, key, held).await;
             }
-            let (queue, want) = (queue(&seen, &id, take, total), Want::Permits { take, granted: false });
-            // Made by an earlier copy of this request, whose answer was lost. It would block all others for as long as the session lasts.
-            for node in queue.surplus(&id, want) {
-                self.delete(&live, &format!("{folder}/{LOCKS}/{}", node.id.name)).await?;
-            }
-            let first = |node: &Node<Child>| Own { paths: vec![format!("{folder}/{LOCKS}/{}", node.id.name)], ..own.clone() };
-            match queue.standing(&id, want) {
-                Standing::Holds(node) => match self.take_permits(&live, &request, &folder, &first(node), take).await? {
+            match queue.standing(&id, Want::Permits { take, granted: false }) {
+                Standing::Holds(_) => match self.take_permits(&live, &request, &folder, &own, take).await? {
                     Some(paths) => return self.granted_permits(&live, key, paths).await,
-                    None => drop(self.nodes.remove(&key)),
+                    None => known = Some(own),
                 },
-                Standing::Waits { blocker, ahead, node } => {
+                Standing::Waits { blocker, ahead, .. } => {
                     let busy = Busy::new(None).with_ahead(ahead);
-                    let own = first(node);
                     if request.place.is_none() && !was_known {
                         self.withdraw(&live, &key, &own).await?;
                         return Ok(Attempt::Busy(busy));
                     }
-                    self.nodes.insert(key, own);
                     let target = match blocker {
                         Blocker::Node(node) => Target::Node(format!("{folder}/{LOCKS}/{}", node.id.name)),
                         Blocker::Permits => Target::Permits(folder.clone()),
@@ -153,6 +144,25 @@ impl Inner {
         }
         let total = self.size(live, &request.name).await?;
         Ok(Seen { locks, leases, total })
+    }
+
+    /// The permits that this session has added for the owner: the answer was lost. They are taken out of what was seen, and so are those of an ended
+    /// session, which the server would end soon: they are deleted.
+    async fn own_permits(&self, live: &Arc<Live>, seen: &mut Seen, folder: &str, id: &Child) -> Result<Vec<String>> {
+        let is_ours = |lease: &mut String| names::node(lease).is_some_and(|node| node.id == *id);
+        let ours: Vec<_> = seen.leases.extract_if(.., is_ours).map(|lease| format!("{folder}/{LEASES}/{lease}")).collect();
+        let looking: Vec<_> = ours.iter().map(|path| live.client.check_stat(path)).collect();
+        let mut held = Vec::with_capacity(ours.len());
+        for (path, looked) in ours.into_iter().zip(looking) {
+            match looked.await.map_err(error::of_read)? {
+                Some(stat) if stat.ephemeral_owner == live.client.session_id().0 => held.push(path),
+                Some(_) => {
+                    self.delete(live, &path).await?;
+                }
+                None => {}
+            }
+        }
+        Ok(held)
     }
 
     /// Adds the permits and leaves the queue; `None` if something was removed meanwhile, and nothing was done.
@@ -220,7 +230,7 @@ impl Inner {
 }
 
 /// The permits that are given out, and behind them those who wait. What others wait for is not known here, and need not be: nobody overtakes them.
-fn queue(seen: &Seen, id: &Child, take: u32, total: u32) -> Queue<Child> {
+fn queue_of(seen: &Seen, id: &Child, take: u32, total: u32) -> Queue<Child> {
     let given = seen.leases.iter().filter_map(|lease| names::node(lease)).map(|node| Node { order: 0, ..node });
     let waiting = seen.locks.iter().filter_map(|lock| names::node(lock)).map(|node| {
         let take = if node.id == *id { take } else { u32::MAX };
