@@ -5,6 +5,7 @@ mod curator;
 mod doubled;
 mod ensemble;
 mod faults;
+mod foreign;
 mod input;
 mod java;
 mod loss;

@@ -23,18 +23,36 @@ const ATTEMPTS: usize = 8;
 
 impl Inner {
     pub(super) async fn acquire(self: &Arc<Self>, request: Acquire) -> Result<Attempt> {
-        if request.claim.kind() == Kind::Semaphore {
-            return self.acquire_permits(request).await;
-        }
         let live = self.link.live().await?;
-        let (key, folder) = (Key::of(&request), self.path(&request.name));
-        let mut known = self.nodes.get(&key, live.number);
-        let was_known = known.is_some();
+        let key = Key::of(&request);
+        let known = self.nodes.get(&key, live.number);
+        let had_place = known.is_some();
+        let answer = match request.claim.kind() {
+            Kind::Semaphore => self.acquire_permits(&live, &request, known).await,
+            _ => self.acquire_lock(&live, &request, known).await,
+        };
+        let Err(error) = answer else { return answer };
+        // A waiter keeps its place while the servers are in trouble, and whoever asked knows that it has one. Nobody knows of a node that was made just
+        // now if the answer says that nothing was done.
+        if error.may_have_taken() || (had_place && error.is_trouble()) {
+            return Err(error);
+        }
+        match self.withdraw(&live, &key).await {
+            Ok(()) => Err(error),
+            Err(left) => {
+                let message = format!("{error}; its node may be left in the queue, because it could not be deleted: {left}");
+                Err(Error::new(ErrorKind::Indeterminate, message).with_source(error))
+            }
+        }
+    }
+
+    async fn acquire_lock(self: &Arc<Self>, live: &Arc<Live>, request: &Acquire, mut known: Option<Own>) -> Result<Attempt> {
+        let (key, folder, had_place) = (Key::of(request), self.path(&request.name), known.is_some());
         for _ in 0..ATTEMPTS {
             let sent = live.sends();
             let (own, children) = match known.take() {
-                Some(own) => (own, self.children(&live, &folder).await?),
-                None => match self.create(&live, &request, &folder).await? {
+                Some(own) => (own, self.children(live, &folder).await?),
+                None => match self.create(live, request, &folder).await? {
                     Some((own, children)) => {
                         live.confirms(sent);
                         (own, children)
@@ -43,17 +61,16 @@ impl Inner {
                 },
             };
             let mut queue = Queue::new(children.iter().filter_map(|child| names::node(child)), 0);
-            self.remove_others(&live, &mut queue, &request, &folder, Some(&own)).await?;
-            if let Some(kind) = self.other_kind(&live, &request.name, request.claim.kind(), &children).await? {
-                self.withdraw(&live, &key, &own).await?;
+            self.remove_others(live, &mut queue, request, &folder, Some(&own)).await?;
+            if let Some(kind) = self.other_kind(live, &request.name, request.claim.kind(), &children).await? {
                 return Err(kind.instead_of(request.claim.kind(), &request.name));
             }
             match queue.standing(&Child::of(request.owner), Want::of(request.claim)) {
-                Standing::Holds(_) => return self.grant(&live, key, own).await,
+                Standing::Holds(_) => return self.grant(live, key, own).await,
                 Standing::Waits { blocker, ahead, .. } => {
                     let busy = Busy::new(None).with_ahead(ahead);
-                    if request.place.is_none() && !was_known {
-                        self.withdraw(&live, &key, &own).await?;
+                    if request.place.is_none() && !had_place {
+                        self.withdraw(live, &key).await?;
                         return Ok(Attempt::Busy(busy));
                     }
                     let target = match blocker {
@@ -63,10 +80,7 @@ impl Inner {
                     self.watches.point(&request.name, request.owner, target);
                     return Ok(Attempt::Busy(busy.with_placed(true)));
                 }
-                Standing::WrongKind(kind) => {
-                    self.withdraw(&live, &key, &own).await?;
-                    return Err(kind.instead_of(request.claim.kind(), &request.name));
-                }
+                Standing::WrongKind(kind) => return Err(kind.instead_of(request.claim.kind(), &request.name)),
                 // Somebody deleted it: stand at the end.
                 Standing::Absent => drop(self.nodes.remove(&key)),
             }
@@ -135,8 +149,9 @@ impl Inner {
         Ok(Attempt::Granted(Grant::new(token, live.good_for(sent)).in_session(live.number)))
     }
 
-    /// Deletes the node of a request that does not wait. `Ok` if it is gone.
-    pub(super) async fn withdraw(&self, live: &Live, key: &Key, own: &Own) -> Result<()> {
+    /// Deletes what a request has made that does not hold the name. `Ok` if it is gone.
+    pub(super) async fn withdraw(&self, live: &Live, key: &Key) -> Result<()> {
+        let Some(own) = self.nodes.get(key, live.number).filter(|own| own.granted.is_none()) else { return Ok(()) };
         for path in &own.paths {
             self.delete(live, path).await?;
         }

@@ -31,15 +31,17 @@ struct Seen {
 }
 
 impl Inner {
-    pub(super) async fn acquire_permits(self: &Arc<Self>, request: Acquire) -> Result<Attempt> {
+    pub(super) async fn acquire_permits(
+        self: &Arc<Self>,
+        live: &Arc<Live>,
+        request: &Acquire,
+        mut known: Option<Own>,
+    ) -> Result<Attempt> {
         let Claim::Permits { take, of } = request.claim else {
             return Err(Error::new(ErrorKind::InvalidArgument, "not a claim on permits"));
         };
-        let live = self.link.live().await?;
-        let (key, folder) = (Key::of(&request), self.path(&request.name));
+        let (key, folder, had_place) = (Key::of(request), self.path(&request.name), known.is_some());
         let id = Child::of(request.owner);
-        let mut known = self.nodes.get(&key, live.number);
-        let was_known = known.is_some();
         if take > MOST {
             let message = format!("{take} permits at once are too many for the zookeeper store; at most {MOST} are allowed");
             return Err(Error::new(ErrorKind::InvalidArgument, message));
@@ -47,47 +49,37 @@ impl Inner {
         for _ in 0..ATTEMPTS {
             let own = match known.take() {
                 Some(own) => own,
-                None => match self.queue_up(&live, &request, &folder).await? {
+                None => match self.queue_up(live, request, &folder).await? {
                     Some(own) => own,
                     None => continue,
                 },
             };
-            let mut seen = match self.look_at(&live, &request, &folder).await {
-                Ok(seen) => seen,
-                Err(error) => {
-                    self.withdraw(&live, &key, &own).await?;
-                    return Err(error);
-                }
-            };
+            let mut seen = self.look_at(live, request, &folder).await?;
             let total = seen.total.unwrap_or(of);
-            let held = self.own_permits(&live, &mut seen, &folder, &id).await?;
+            let held = self.own_permits(live, &mut seen, &folder, &id).await?;
             let mut queue = queue_of(&seen, &id, take, total);
             // Whoever has its permits does not wait for them.
             let place = Some(&own).filter(|_| held.is_empty());
-            self.remove_others(&live, &mut queue, &request, &format!("{folder}/{LOCKS}"), place).await?;
+            self.remove_others(live, &mut queue, request, &format!("{folder}/{LOCKS}"), place).await?;
             if (total != of && !request.any_size) || take == 0 || (take > total && held.is_empty()) {
-                self.withdraw(&live, &key, &own).await?;
                 let message = format!("cannot take {take} of {of} permits of {:?}, which has {total}", request.name);
                 return Err(Error::new(ErrorKind::InvalidArgument, message));
             }
-            if seen.total.is_none()
-                && let Err(error) = self.set_size(&request, of).await
-            {
-                self.withdraw(&live, &key, &own).await?;
-                return Err(error);
+            if seen.total.is_none() {
+                self.set_size(request, of).await?;
             }
             if !held.is_empty() {
-                return self.granted_permits(&live, key, held).await;
+                return self.granted_permits(live, key, held).await;
             }
             match queue.standing(&id, Want::Permits { take, granted: false }) {
-                Standing::Holds(_) => match self.take_permits(&live, &request, &folder, &own, take).await? {
-                    Some(paths) => return self.granted_permits(&live, key, paths).await,
+                Standing::Holds(_) => match self.take_permits(live, request, &folder, &own, take).await? {
+                    Some(paths) => return self.granted_permits(live, key, paths).await,
                     None => known = Some(own),
                 },
                 Standing::Waits { blocker, ahead, .. } => {
                     let busy = Busy::new(None).with_ahead(ahead);
-                    if request.place.is_none() && !was_known {
-                        self.withdraw(&live, &key, &own).await?;
+                    if request.place.is_none() && !had_place {
+                        self.withdraw(live, &key).await?;
                         return Ok(Attempt::Busy(busy));
                     }
                     let target = match blocker {
@@ -199,16 +191,16 @@ impl Inner {
     }
 
     async fn granted_permits(self: &Arc<Self>, live: &Arc<Live>, key: Key, paths: Vec<String>) -> Result<Attempt> {
+        // Known before the next request, so that they are removed if it fails.
+        if self.nodes.get(&key, live.number).is_none_or(|own| own.granted.is_none()) {
+            self.nodes.insert(key.clone(), Own { paths: paths.clone(), ..Own::waiting(live.number, String::new(), None) });
+        }
         let mut sent = live.sends();
         if live.good_for(sent) < live.lasts / 2 {
             live.sync().await?;
             sent = live.sends();
         }
         self.watches.forget(key.name(), key.owner());
-        let first = paths.first().cloned().unwrap_or_default();
-        if self.nodes.get(&key, live.number).is_none_or(|own| own.granted.is_none()) {
-            self.nodes.insert(key.clone(), Own::waiting(live.number, first, None));
-        }
         self.nodes.granted(&key, paths, &self.link);
         Ok(Attempt::Granted(Grant::new(None, live.good_for(sent)).in_session(live.number)))
     }
