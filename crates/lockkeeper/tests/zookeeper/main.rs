@@ -11,6 +11,7 @@ mod java;
 mod loss;
 mod partition;
 mod site;
+mod watched;
 
 mod contract {
     //! The ZooKeeper store keeps the contract.

@@ -18,6 +18,9 @@ use crate::runtime::Instant;
 /// Holds that are younger than this are not watched.
 const YOUNG: Duration = Duration::from_millis(20);
 
+/// The pause after a watch that could not be set.
+const PAUSE: Duration = Duration::from_millis(200);
+
 /// Whose nodes: a writer may read beside its own hold, so the two sides are told apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
@@ -190,12 +193,13 @@ async fn tell_when_deleted(nodes: Weak<Nodes>, link: Weak<Link>, live: Weak<Live
                 _ => false,
             },
             Err(Cause::NoNode) => true,
+            // There are no holds in a session that has ended, and what may not be read cannot be watched.
             Err(Cause::SessionExpired | Cause::ClientClosed | Cause::AuthFailed | Cause::NoAuth) => return,
-            // A broken connection. Set again when it is back: the keeper asks about all holds then, but not about what happens to them later.
+            // The connection broke before the watch was set. A hold without one would not be told of its deletion.
             Err(_) => {
                 let Some(runtime) = link.upgrade().map(|link| link.runtime.clone()) else { return };
-                runtime.sleep_until(runtime.now().plus(YOUNG)).await;
-                continue;
+                runtime.sleep_until(runtime.now().plus(PAUSE)).await;
+                false
             }
         };
         let (Some(nodes), Some(link)) = (nodes.upgrade(), link.upgrade()) else { return };
