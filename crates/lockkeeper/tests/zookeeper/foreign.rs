@@ -37,6 +37,21 @@ async fn a_lock_that_cannot_be_acquired_leaves_no_node() {
 }
 
 #[tokio::test]
+async fn a_writer_becomes_a_reader_under_names_that_look_like_nodes() {
+    let Some(server) = site::server("names like nodes") else { return };
+    let url = site::fresh_url(&server, "20s").await;
+    let (ours, rival) = (site::client(&url).await, site::client(&url).await);
+    for name in ["lock-a", "block-1", "a__READ__b", "__WRIT__7", "release-2"] {
+        let writer = ours.rwlock(name).write().await.unwrap();
+        let reader = writer.downgrade().await.unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(rival.rwlock(name).try_write().await.unwrap().is_none(), "{name}");
+        let beside = timeout(SOON, rival.rwlock(name).read()).await.expect("readers share").unwrap();
+        beside.release().await.unwrap();
+        reader.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_waiter_for_permits_keeps_its_place_when_an_answer_is_lost() {
     let Some(server) = site::server("places") else { return };
     let (proxy, folder) = (Proxy::start(server.ports()[0]).await, site::fresh_folder(&server).await);

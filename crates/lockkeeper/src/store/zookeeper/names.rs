@@ -110,8 +110,9 @@ pub(super) fn lease_prefix(owner: WireOwner) -> String {
     format!("_c_{}-{LEASE}", Uuid::from_u128(id_of(owner)).hyphenated())
 }
 
-/// The ten digits at the end of a node's name.
-pub(super) fn digits(name: &str) -> Option<&str> {
+/// The ten digits at the end of a node's path. The names of the folders before it may look like a node's.
+pub(super) fn digits(path: &str) -> Option<&str> {
+    let name = path.rsplit('/').next()?;
     [LOCK, READ, WRITE, LEASE].iter().find_map(|base| name.rfind(base).map(|at| &name[at + base.len()..]))
 }
 
@@ -179,6 +180,16 @@ mod tests {
         assert!(node("lock-0000000001").is_some_and(|node| node.id.id().is_none() && node.id != node.id.clone()));
         for foreign in ["config", "lock-", "lock-abc", "_lockkeeper", "leases", "locks"] {
             assert!(node(foreign).is_none(), "{foreign}");
+        }
+    }
+
+    #[test]
+    fn the_digits_are_those_of_the_last_element_of_a_path() {
+        for folder in ["", "/orders", "/lock-a", "/block-1", "/a__READ__b", "/__WRIT__7", "/release-2"] {
+            for node in ["lock-", "__READ__", "__WRIT__", "lease-"] {
+                let path = format!("{folder}/_c_00000000-0000-0000-0000-000000000007-{node}0000000012");
+                assert_eq!(digits(&path), Some("0000000012"), "{path}");
+            }
         }
     }
 
