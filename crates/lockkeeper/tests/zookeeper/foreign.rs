@@ -37,6 +37,24 @@ async fn a_lock_that_cannot_be_acquired_leaves_no_node() {
 }
 
 #[tokio::test]
+async fn a_forced_release_deletes_no_node_that_is_not_ephemeral() {
+    let Some(server) = site::server("forced") else { return };
+    let folder = site::fresh_folder(&server).await;
+    let raw = site::raw(&server).await;
+    let ours = site::client(&format!("zookeeper://{}/{folder}?session=20s", server.hosts())).await;
+    for (name, child) in [("orders", "block-5"), ("bills", "release-12")] {
+        make(&raw, &format!("/{folder}/{name}"), &[], Acls::anyone_all()).await;
+        make(&raw, &format!("/{folder}/{name}/{child}"), b"data", Acls::anyone_all()).await;
+        let refused = ours.force_release(name).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ForeignKey, "{refused}");
+        assert_eq!(site::nodes(&raw, &format!("/{folder}/{name}")).await, [child]);
+    }
+    let guard = ours.mutex("m").lock().await.unwrap();
+    assert_eq!(ours.force_release("m").await.unwrap().from.len(), 1);
+    timeout(SOON, guard.lost()).await.expect("told");
+}
+
+#[tokio::test]
 async fn a_writer_becomes_a_reader_under_names_that_look_like_nodes() {
     let Some(server) = site::server("names like nodes") else { return };
     let url = site::fresh_url(&server, "20s").await;

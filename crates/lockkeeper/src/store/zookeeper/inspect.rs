@@ -42,6 +42,12 @@ struct Found {
     owner: String,
     claim: Claim,
     token: Option<u64>,
+    ephemeral: bool,
+}
+
+/// Whether a node ends with a session, by the owner in its stat. Those of containers and of nodes with a time to live are no sessions.
+const fn is_ephemeral(owner: i64) -> bool {
+    owner != 0 && owner != i64::MIN && owner.cast_unsigned() >> 56 != 0xff
 }
 
 fn program() -> String {
@@ -88,13 +94,14 @@ impl Inner {
             };
             let ours = serde_json::from_slice::<Data>(&data).ok().map(|data| (data.owner, data.claim));
             let (owner, claim) = ours.unwrap_or_else(foreign);
-            found.push(Some(Found { path: path(node), owner, claim, token: u64::try_from(stat.czxid).ok() }));
+            let (token, ephemeral) = (u64::try_from(stat.czxid).ok(), is_ephemeral(stat.ephemeral_owner));
+            found.push(Some(Found { path: path(node), owner, claim, token, ephemeral }));
         }
         Ok(found)
     }
 
-    /// A name, and the paths of the nodes that hold it.
-    async fn look(&self, live: &Live, name: &Name) -> Result<Option<(Snapshot, Vec<String>)>> {
+    /// A name, and the paths of the nodes that hold it, each with whether it is ephemeral.
+    async fn look(&self, live: &Live, name: &Name) -> Result<Option<(Snapshot, Vec<(String, bool)>)>> {
         let folder = self.path(name);
         let (record, children) = tokio::join!(self.record(live, name), self.children(live, &folder));
         let (record, children) = (record?, children?);
@@ -119,7 +126,7 @@ impl Inner {
                     writer = Some((node.order, found.token));
                 }
                 seen.holders.push(holder);
-                holding.push(found.path);
+                holding.push((found.path, found.ephemeral));
             }
             return Ok(Some((seen, holding)));
         }
@@ -147,7 +154,7 @@ impl Inner {
         let mut holders: BTreeMap<usize, Holder> = BTreeMap::new();
         let mut places: HashMap<String, usize> = HashMap::new();
         for (place, found) in self.read(live, &leases, &nodes, size).await?.into_iter().flatten().enumerate() {
-            holding.push(found.path);
+            holding.push((found.path, found.ephemeral));
             let place = *places.entry(found.owner.clone()).or_insert(place);
             holders.entry(place).or_insert_with(|| Holder::new(found.owner, found.claim));
         }
@@ -197,7 +204,14 @@ impl Inner {
         let live = self.link.live().await?;
         live.sync().await?;
         let Some((mut seen, holding)) = self.look(&live, &name).await? else { return Ok(Forced::new(Vec::new())) };
-        for path in holding {
+        if let Some((path, _)) = holding.iter().find(|(_, ephemeral)| !ephemeral) {
+            let message = format!(
+                "{path} blocks {name:?} and is not a lock's node: it does not end with a session; nothing was released. \
+                 Delete it with zkCli.sh if nobody needs it"
+            );
+            return Err(Error::new(ErrorKind::ForeignKey, message));
+        }
+        for (path, _) in holding {
             self.delete(&live, &path).await?;
         }
         let cards = self.cards(&live, seen.holders.iter().map(|holder| &holder.owner)).await?;
