@@ -53,3 +53,33 @@ async fn a_hold_is_watched_although_the_first_watch_had_no_answer() {
         return;
     }
 }
+
+#[tokio::test]
+async fn a_waiter_watches_the_same_node_again_in_its_next_session() {
+    let Some(server) = site::server("watches of the next session") else { return };
+    let folder = site::fresh_folder(&server).await;
+    let (raw, url) = (site::raw(&server).await, format!("zookeeper://{}/{folder}?session=20s", server.hosts()));
+    let (holder, ours) = (site::client(&url).await, site::client(&url).await);
+    let folder = format!("/{folder}/m");
+    let guard = holder.mutex("m").lock().await.unwrap();
+    let held = site::nodes(&raw, &folder).await.pop().expect("the hold");
+    let waiter = tokio::spawn(async move { ours.mutex("m").lock().await.unwrap() });
+    let session_of = async |except: &str| {
+        let place = site::nodes(&raw, &folder).await.into_iter().find(|node| node != except)?;
+        Some(raw.check_stat(&format!("{folder}/{place}")).await.unwrap()?.ephemeral_owner)
+    };
+    until("it waits", async || session_of(&held).await.is_some()).await;
+    let old = session_of(&held).await.expect("its session");
+    let path = format!("{folder}/{held}");
+    until("it watches", async || watchers(&server, &path).await.contains(&old)).await;
+    let port = server.ports()[0];
+    tokio::task::spawn_blocking(move || site::close_session(port, old)).await.unwrap();
+    until("it waits in a new session", async || session_of(&held).await.is_some_and(|session| session != old)).await;
+    let new = session_of(&held).await.expect("its session");
+    until("it watches in the new session", async || watchers(&server, &path).await.contains(&new)).await;
+    // A change of the data is no deletion.
+    raw.set_data(&path, b"other", None).await.unwrap();
+    until("it watches after a change", async || watchers(&server, &path).await.contains(&new)).await;
+    guard.release().await.unwrap();
+    timeout(SOON, waiter).await.expect("woken").unwrap().release().await.unwrap();
+}

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
@@ -133,20 +134,23 @@ async fn listen(
             // The caller may have stopped waiting.
             let _ = armed.send(set.as_ref().map(|_| ()).map_err(Clone::clone));
         }
-        let is_set = set.is_ok();
-        let fired = async {
+        let gone = async {
             match set {
                 Ok(watchers) => fired(watchers).await,
                 // Not at once again, or a broken server is asked without pause.
-                Err(_) => runtime.sleep_until(runtime.now().plus(PAUSE)).await,
+                Err(_) => {
+                    runtime.sleep_until(runtime.now().plus(PAUSE)).await;
+                    false
+                }
             }
         };
         tokio::select! {
-            () = fired => {
+            gone = gone => {
                 // Also after an error: whatever was missed, the waiter asks.
                 notifier.notify();
-                // The node of a target that has fired is gone: the waiter asks, and learns of the next one.
-                if is_set && matches!(target, Target::Node(_)) && targets.changed().await.is_err() {
+                // The node is gone: the waiter asks, and learns of the next one. After any other event, such as the end of the session, the same
+                // node may still be in its way.
+                if gone && matches!(target, Target::Node(_)) && targets.changed().await.is_err() {
                     return;
                 }
             }
@@ -177,20 +181,21 @@ async fn set(client: &Client, target: &Target) -> Result<Vec<Option<OneshotWatch
     })
 }
 
-/// Waits for the first of the watches.
-async fn fired(watchers: Vec<Option<OneshotWatcher>>) {
+/// Waits for the first of the watches; whether what it watched is gone.
+async fn fired(watchers: Vec<Option<OneshotWatcher>>) -> bool {
     let mut waiting: Vec<_> = Vec::with_capacity(watchers.len());
     for watcher in watchers {
-        let Some(watcher) = watcher else { return };
+        let Some(watcher) = watcher else { return true };
         waiting.push(Box::pin(async move {
             let event = watcher.changed().await;
             // The end of the session fires too; there is nothing to wait for in it.
             debug_assert!(event.event_type != EventType::Session || event.session_state.is_terminated());
+            event.event_type == EventType::NodeDeleted
         }));
     }
     std::future::poll_fn(|context| {
-        let ready = waiting.iter_mut().any(|waiting| waiting.as_mut().poll(context).is_ready());
-        if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        let mut polled = waiting.iter_mut().map(|waiting| waiting.as_mut().poll(context));
+        polled.find(Poll::is_ready).unwrap_or(Poll::Pending)
     })
-    .await;
+    .await
 }
