@@ -1,8 +1,12 @@
 //! Watches that must be there after trouble, as the server itself lists them; and what counts as an answer of the ensemble.
 
 use std::io::{Read as _, Write as _};
+use std::process::Command;
 use std::time::Duration;
 
+use lockkeeper::backend::Backend as _;
+use lockkeeper::runtime::Runtime;
+use lockkeeper::store::zookeeper::{Config, ZookeeperStore};
 use lockkeeper_testkit::proxy::{Fault, Proxy};
 use lockkeeper_testkit::zookeeper::ZooKeeper;
 use tokio::time::{Instant, timeout};
@@ -82,4 +86,31 @@ async fn a_waiter_watches_the_same_node_again_in_its_next_session() {
     until("it watches after a change", async || watchers(&server, &path).await.contains(&new)).await;
     guard.release().await.unwrap();
     timeout(SOON, waiter).await.expect("woken").unwrap().release().await.unwrap();
+}
+
+/// A leader that has lost its followers answers `sync` until it notices: that must not lengthen a hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_without_followers_keeps_nothing_alive() {
+    if ZooKeeper::missing().is_some() {
+        let _ = site::server("a lonely leader");
+        return;
+    }
+    let servers = tokio::task::spawn_blocking(ZooKeeper::ensemble).await.unwrap();
+    let leader = servers.leader().expect("a leader");
+    let folder = site::fresh_folder(&servers).await;
+    let url = format!("zookeeper://127.0.0.1:{}/{folder}?session=20s", servers.ports()[leader]);
+    let runtime = Runtime::system();
+    let store = ZookeeperStore::connect(Config::parse(&url).unwrap(), &runtime).await.unwrap();
+    store.keep_alive().await.expect("a majority");
+    let signal = |name: &str| {
+        for server in (0..3).filter(|server| *server != leader) {
+            let pid = servers.pid(server).to_string();
+            assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+        }
+    };
+    signal("-STOP");
+    let answered = timeout(Duration::from_secs(1), store.keep_alive()).await;
+    assert!(!matches!(answered, Ok(Ok(_))), "{answered:?}");
+    signal("-CONT");
+    until("a majority is back", async || store.keep_alive().await.is_ok()).await;
 }

@@ -196,7 +196,7 @@ impl Inner {
             live.confirms(sent);
             return Ok(Released::new(held));
         }
-        // A request of this owner may still be under way: the driver sends in order, and what the leader has done is seen after this.
+        // A request of this owner may still be under way: the driver sends in order, and what was done before is seen after this.
         live.sync().await?;
         if request.claim.kind() == Kind::Semaphore {
             return self.release_permits(&live, &request).await;
@@ -215,7 +215,7 @@ impl Inner {
     pub(super) async fn renew(self: &Arc<Self>, requests: Vec<Renew>) -> Result<Vec<Result<Renewed>>> {
         let live = self.link.live().await?;
         let sent = live.sends();
-        let syncing = live.client.sync("/");
+        let asking = live.ask_majority();
         // Sent when they are made, so all of them are under way together.
         let looking: Vec<_> = requests
             .iter()
@@ -224,7 +224,7 @@ impl Inner {
                 own.map(|own| own.paths.iter().map(|path| live.client.check_stat(path)).collect::<Vec<_>>())
             })
             .collect();
-        syncing.await.map_err(error::of_read)?;
+        asking.await?;
         live.confirms(sent);
         let mut answers = Vec::with_capacity(requests.len());
         for (request, looking) in requests.iter().zip(looking) {

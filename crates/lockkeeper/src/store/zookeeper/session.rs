@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use zookeeper_client::{Client, SessionState};
+use zookeeper_client::{Client, Error as Cause, SessionState};
 
 use super::{Config, error};
 use crate::backend::{EventSender, StoreEvent, StoreEvents};
@@ -21,6 +21,9 @@ use crate::store::kit::worker::Worker;
 
 /// How long the end of the store waits until the server knows that its session is over.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// A node that nobody makes.
+const NOTHING: &str = "/_lockkeeper/nothing";
 
 /// How long a hold is safe after a contact with the leader, of what a session lasts at the server: all but the half tick between two reports of a
 /// follower (a fifth of the session, by default at most) and the time between two pings of the driver.
@@ -61,12 +64,24 @@ impl Live {
         Instant::from_nanos(self.confirmed.load(Ordering::SeqCst)).plus(self.lasts).since(sent)
     }
 
-    /// Asks the leader for an answer. Whatever it has done before is seen by what is read afterwards.
+    /// Asks a majority for an answer. Whatever was done before is seen by what is read afterwards.
     pub(super) async fn sync(&self) -> Result<()> {
         let sent = self.sends();
-        self.client.sync("/").await.map_err(error::of_read)?;
+        self.ask_majority().await?;
         self.confirms(sent);
         Ok(())
+    }
+
+    /// Sends a write that changes nothing: a majority agrees to writes, also to those that fail. ZooKeeper's `sync` is answered by a leader alone, also
+    /// by one that has been deposed and has not noticed, while the next leader counts the session anew.
+    pub(super) fn ask_majority(&self) -> impl Future<Output = Result<()>> + Send {
+        let deleting = self.client.delete(NOTHING, None);
+        async move {
+            match deleting.await {
+                Ok(()) | Err(Cause::NoNode) => Ok(()),
+                Err(cause) => Err(error::of_read(cause)),
+            }
+        }
     }
 
     fn ends(&self) -> Instant {
