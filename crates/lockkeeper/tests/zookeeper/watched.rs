@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::process::Command;
 use std::time::Duration;
 
-use lockkeeper::backend::Backend as _;
+use lockkeeper::backend::{Backend as _, Verdict};
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::zookeeper::{Config, ZookeeperStore};
 use lockkeeper_testkit::proxy::{Fault, Proxy};
@@ -113,4 +113,20 @@ async fn a_leader_without_followers_keeps_nothing_alive() {
     assert!(!matches!(answered, Ok(Ok(_))), "{answered:?}");
     signal("-CONT");
     until("a majority is back", async || store.keep_alive().await.is_ok()).await;
+}
+
+/// A follower reports sessions every half tick, which must fit into the quarter of a session in which holds are no longer valid.
+#[tokio::test]
+async fn doctor_warns_of_a_session_of_less_than_two_ticks() {
+    if ZooKeeper::missing().is_some() {
+        let _ = site::server("short sessions");
+        return;
+    }
+    let server = ZooKeeper::start_with("tickTime=2000\nminSessionTimeout=1000\n", &[]);
+    for (session, verdict) in [("3s", Verdict::Doubtful), ("4s", Verdict::Fine)] {
+        let config = Config::parse(&site::fresh_url(&server, session).await).unwrap();
+        let findings = ZookeeperStore::examine(config, &Runtime::system()).await;
+        let found = findings.iter().find(|finding| finding.about == "session").expect("a finding");
+        assert_eq!(found.verdict, verdict, "{}", found.says);
+    }
 }

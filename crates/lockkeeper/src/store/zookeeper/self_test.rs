@@ -62,7 +62,7 @@ pub(super) async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
         }
     };
     let config = &link.config;
-    findings.push(session(&live, config));
+    findings.push(session(&live, config, tick(config).await));
     match check_folder(&live, config).await {
         Ok(()) => findings.push(Finding::fine("folder", format!("{config} is there and can be written to"))),
         Err(error) => findings.push(Finding::unfit("folder", &error)),
@@ -71,10 +71,15 @@ pub(super) async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
     findings
 }
 
-fn session(live: &Live, config: &Config) -> Finding {
+fn session(live: &Live, config: &Config, tick: Option<Duration>) -> Finding {
     let (asked, given) = (config.session, live.client.session_timeout());
     let says =
         format!("the server keeps a session for {given:?}; holds count as valid for {:?} after the last answer", live.lasts);
+    // A follower reports sessions every half tick. That must fit into the quarter of a session in which holds do not count as valid.
+    if let Some(tick) = tick.filter(|tick| given < *tick * 2) {
+        let hint = "a hold may count as valid after the leader has ended its session; ask for a longer session, or set minSessionTimeout to 2 ticks";
+        return Finding::doubtful("session", format!("{says}; that is less than 2 ticks of {tick:?}: {hint}"));
+    }
     if asked == given {
         return Finding::fine("session", says);
     }
@@ -107,13 +112,30 @@ async fn ensemble(config: &Config) -> Finding {
     }
 }
 
-/// What a server says it is: `standalone`, `leader`, `follower`, …
-async fn mode(host: &str) -> Option<String> {
+/// What a server answers to a command of four letters.
+async fn ask(host: &str, command: &str) -> Option<String> {
     let mut stream = tokio::net::TcpStream::connect(host).await.ok()?;
-    stream.write_all(b"srvr").await.ok()?;
+    stream.write_all(command.as_bytes()).await.ok()?;
     let mut answer = Vec::new();
     stream.take(64 * 1024).read_to_end(&mut answer).await.ok()?;
-    let text = String::from_utf8_lossy(&answer);
+    Some(String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// The servers' tick, if one of them tells it.
+async fn tick(config: &Config) -> Option<Duration> {
+    for host in &config.hosts {
+        let said = runtime::within(ANSWER, Box::pin(ask(host, "conf"))).await.flatten().unwrap_or_default();
+        let millis = said.lines().find_map(|line| line.strip_prefix("tickTime=")?.trim().parse().ok());
+        if let Some(millis) = millis {
+            return Some(Duration::from_millis(millis));
+        }
+    }
+    None
+}
+
+/// What a server says it is: `standalone`, `leader`, `follower`, …
+async fn mode(host: &str) -> Option<String> {
+    let text = ask(host, "srvr").await?;
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned());
     let version = value("Zookeeper version:").and_then(|version| version.split(['-', ',']).next().map(str::to_owned));
     Some(format!("{} {}", version.unwrap_or_default(), value("Mode:")?).trim().to_owned())
