@@ -72,10 +72,11 @@ async fn tokens_grow_when_an_answer_was_lost_and_another_came_between() {
             token
         })
     };
+    // Nobody gets in any more: it cannot ask again before the rival stands in the queue.
+    proxy.set_door(Door::Closed);
     proxy.next("-lock-", Fault::LoseReply);
     let first = waits(&ours);
     until("the answer is lost", async || proxy.met()).await;
-    proxy.set_door(Door::Closed);
     until("the first node is there", async || site::nodes(&raw, &path).await.len() >= 2).await;
     let before = site::nodes(&raw, &path).await;
     let second = waits(&rival);
