@@ -20,10 +20,8 @@ const ALLOWED: [(&str, &[&str]); 13] = [
     ("model", &["backend"]),
     ("conformance", &["sync", "session", "backend", "layer", "store", "model", "fence"]),
     ("backend", &[]),
-    // Documentation only.
-    ("observability", &[]),
-    // Judges what it is told, and knows nothing of the library.
-    ("referee", &[]),
+    ("observability", &[]), // documentation only
+    ("referee", &[]),       // judges what it is told, and knows nothing of the library
     ("testing", &["client", "layer", "store"]),
 ];
 
