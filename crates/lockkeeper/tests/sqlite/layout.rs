@@ -118,3 +118,27 @@ async fn a_page_of_a_long_list_reads_only_that_page() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(client.list("n:0001*").await.unwrap().len(), 100);
 }
+
+/// A file that was long once does not stay so: each checkpoint returns some of the free pages to the file system.
+#[tokio::test]
+async fn a_file_shrinks_when_what_lay_in_it_is_gone() {
+    let folder = Folder::new();
+    let client = Client::connect(folder.url()).await.unwrap();
+    let eyes = Connection::open(folder.file()).unwrap();
+    eyes.execute_batch(
+        r#"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
+        INSERT INTO head SELECT printf('n:%06d', i), 1, '{"head":{"Latch":{"to_go":1}},"last_token":0}' FROM n;
+        DELETE FROM head WHERE name LIKE 'n:%';"#,
+    )
+    .unwrap();
+    let free = || eyes.query_row("PRAGMA freelist_count", [], |row| row.get::<_, u32>(0)).unwrap();
+    let before = free();
+    assert!(before > 1_000, "{before}");
+    // A log of a thousand pages is written back, and a turn takes a few of them.
+    let (mutex, mut turns) = (client.mutex("m"), 0);
+    while free() + 256 > before {
+        turns += 1;
+        assert!(turns < 10_000, "{} of {before} pages are still free", free());
+        mutex.lock().await.unwrap().release().await.unwrap();
+    }
+}

@@ -50,7 +50,7 @@ pub(super) struct Database {
 /// A log of so many pages is written back, as SQLite itself would do.
 const LONG_WAL: usize = 1_000;
 
-/// With more free pages than this, a checkpoint gives some back to the file system: few at a time, because that blocks other writers.
+/// With more free pages than this, a checkpoint returns some to the file system: few at a time, because that blocks other writers.
 const FREE_PAGES: u32 = 512;
 
 /// Which stores to wake after the commit.
@@ -83,11 +83,11 @@ impl Database {
         self.wal_pages.load(Ordering::Relaxed) >= LONG_WAL
     }
 
-    /// Writes the log back into the file, which syncs both, and gives free pages back.
+    /// Writes the log back into the file, which syncs both, and returns free pages to the file system.
     pub(super) fn checkpoint(&mut self) {
         let shared = Arc::clone(&self.shared);
         let written = self.connection().and_then(|connection| {
-            give_back_pages(connection)
+            shrink(connection)
                 .and_then(|()| connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())))
                 .map_err(|cause| error::of_request(cause, shared.files.file()))
         });
@@ -333,12 +333,16 @@ fn open(file: &Path, wal_pages: Arc<AtomicUsize>) -> rusqlite::Result<Connection
     Ok(connection)
 }
 
-fn give_back_pages(connection: &Connection) -> rusqlite::Result<()> {
+/// Returns some free pages to the file system. The statement answers with a row for each page, and stops where its reader does.
+fn shrink(connection: &Connection) -> rusqlite::Result<()> {
     let free: u32 = connection.query_row("PRAGMA freelist_count", [], |row| row.get(0))?;
     if free < FREE_PAGES {
         return Ok(());
     }
-    connection.execute_batch("PRAGMA incremental_vacuum(64)")
+    let mut statement = connection.prepare_cached("PRAGMA incremental_vacuum(64)")?;
+    let mut pages = statement.query([])?;
+    while pages.next()?.is_some() {}
+    Ok(())
 }
 
 /// Another process writes, which takes microseconds: tries again at once, then ever less often, about two seconds in all.
