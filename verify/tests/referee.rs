@@ -272,6 +272,23 @@ fn p4_after_a_pause_a_loss_is_told_within_a_second() {
 }
 
 #[test]
+fn p4_a_guard_that_comes_after_its_deadline_is_told_of_at_once() {
+    let grant = |at| What::Granted {
+        call: 1,
+        name: "x".into(),
+        owner: "1:1".into(),
+        side: Side::Exclusive,
+        token: Some(10),
+        sent: at,
+        lease: LEASE,
+    };
+    let late = event(20 * SECOND, 1, grant(MILLI));
+    keeps(&[late.clone(), lost(20 * SECOND, 1)], 30 * SECOND);
+    breaks(Promise::P4, &[late.clone(), lost(21 * SECOND, 1)], 30 * SECOND);
+    breaks(Promise::P4, &[late], 30 * SECOND);
+}
+
+#[test]
 fn p5_a_hold_that_outlives_its_client_by_more_than_the_lease_is_found() {
     let first = [call(0, 1), held(MILLI, 1, 10), event(2 * MILLI, 1, What::Crashed)];
     keeps(&first, 10 * SECOND);

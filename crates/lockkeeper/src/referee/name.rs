@@ -40,7 +40,8 @@ impl Belief {
             answered,
             until,
             lease,
-            told_by: until,
+            // Nobody can be told before there is a guard: one part of a multi-lock may end while the others are acquired.
+            told_by: until.max(answered),
             gone: None,
             forced: false,
             guards: 1,
