@@ -11,7 +11,7 @@ use lockkeeper_verify::{Flaw, History, Promise, Setting, Verdict, shrink, simula
 
 /// How many seeds the tests run, and how many fresh ones; `cargo xtask evidence simulation` runs more.
 const SEEDS: u64 = 20_000;
-const FRESH: u64 = 10_000;
+const FRESH: u64 = 1_000;
 
 #[track_caller]
 fn sound(seed: u64) -> History {
