@@ -2,7 +2,7 @@
 //!
 //! The store granted it once, with a range of tokens. Each guard that it passes to has a token of its own, larger than those before. A hold passes
 //! on a few times only, and only shortly after the store was last asked: what happens at the store meanwhile (a forced release, a flush) is not
-//! seen here. Whoever has the value may use the hold; there is one value for each hold, and it moves.
+//! seen here. The owner of the value may use the hold; there is one value for each hold, and it moves.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Holds that pass from guard to guard, in every order of events: answers are lost, requests arrive twice or late, waiters pause or go away.
 //!
-//! The store is a few lines: one holder, one counter. Whoever uses the lock must be its holder there, and have a larger token than all before.
+//! The store is a few lines: one holder, one counter. A guard must be of its holder there, and have a larger token than all before.
 
 use std::time::Duration;
 
