@@ -135,9 +135,7 @@ impl LockOptions {
     }
 
     async fn acquire_or_explain(&self, client: &Client, name: &str, began: Instant) -> Result<AnyGuard, Failure> {
-        if let Some(outer) = nested::outer(name) {
-            outer.refuse_to_wait_for_itself(client, name, self.claim()).await?;
-        }
+        nested::refuse_to_wait_for_itself(client, name, self.claim()).await?;
         if self.permits.is_some() {
             number::check(client, name, Kind::Semaphore, self.java).await?;
         }

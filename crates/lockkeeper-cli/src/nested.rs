@@ -4,7 +4,7 @@ use std::process::Command;
 
 use lockkeeper::backend::{Claim, Snapshot};
 use lockkeeper::fence::SqlFence;
-use lockkeeper::{Client, Held};
+use lockkeeper::{Client, Held, WireOwner};
 
 use crate::exit::{Code, Failure};
 
@@ -29,35 +29,56 @@ pub(crate) struct Outer {
     token: Option<String>,
 }
 
-/// The innermost hold on `name` around this process, according to the environment. The store tells whether it still exists.
-pub(crate) fn outer(name: &str) -> Option<Outer> {
-    around().into_iter().rev().filter(|hold| hold.first().is_some_and(|held| held == name)).find_map(|hold| {
+/// The holds on `name` around this process, innermost first, according to the environment. The store tells whether they still exist.
+fn all(name: &str) -> impl Iterator<Item = Outer> {
+    around().into_iter().rev().filter(move |hold| hold.first().is_some_and(|held| held == name)).filter_map(|hold| {
         let mut rest = hold.into_iter().skip(1);
         Some(Outer { owner: rest.next()?, token: rest.next() })
     })
 }
 
-impl Outer {
-    /// Whether `claim` would wait for this hold, and so for itself.
-    pub(crate) fn is_in_the_way(&self, found: &Snapshot, claim: Claim) -> bool {
-        found.holders.iter().any(|holder| {
-            holder.owner == self.owner
-                && !matches!((holder.claim, claim), (Claim::Read, Claim::Read) | (Claim::Permits { .. }, _))
-        })
-    }
+/// The innermost hold on `name` around this process.
+pub(crate) fn outer(name: &str) -> Option<Outer> {
+    all(name).next()
+}
 
-    /// Refuses a lock that would wait for itself.
-    pub(crate) async fn refuse_to_wait_for_itself(&self, client: &Client, name: &str, claim: Claim) -> Result<(), Failure> {
-        let found = client.inspect(name).await?;
-        if found.is_some_and(|found| self.is_in_the_way(&found, claim)) {
-            return Err(Failure::new(
-                Code::Usage,
-                format!("a command around this one holds {name:?}, so this one would wait for itself; use --reenter"),
-            ));
+/// Refuses a claim that would wait for a command around this one, and so for itself.
+pub(crate) async fn refuse_to_wait_for_itself(client: &Client, name: &str, claim: Claim) -> Result<(), Failure> {
+    let outer: Vec<WireOwner> = all(name).filter_map(|outer| outer.owner.parse().ok()).collect();
+    if outer.is_empty() {
+        return Ok(());
+    }
+    match client.inspect(name).await?.and_then(|found| in_the_way(&found, &outer, claim)) {
+        Some(message) => {
+            Err(Failure::new(Code::Usage, format!("{message} {name:?}, so this one would wait for itself; {}", remedy(claim))))
         }
-        Ok(())
+        None => Ok(()),
     }
+}
 
+const fn remedy(claim: Claim) -> &'static str {
+    match claim {
+        Claim::Permits { .. } => "take them all in the outer command, or give the semaphore more permits",
+        _ => "use --reenter",
+    }
+}
+
+/// What the commands around this one hold, if `claim` would wait for it. `outer` are their owners.
+fn in_the_way(found: &Snapshot, outer: &[WireOwner], claim: Claim) -> Option<String> {
+    let mut held =
+        found.holders.iter().filter(|holder| outer.iter().any(|outer| holder.is_of(*outer))).map(|holder| holder.claim);
+    let Claim::Permits { take, of } = claim else {
+        let waits = |held| !matches!((held, claim), (Claim::Read, Claim::Read) | (Claim::Permits { .. }, _));
+        return held.any(waits).then(|| "a command around this one holds".to_owned());
+    };
+    let taken: u32 = held.map(|held| if let Claim::Permits { take, .. } = held { take } else { 0 }).fold(0, u32::saturating_add);
+    let size = found.total.unwrap_or(of);
+    // More than there are is refused by the store, in its own words.
+    (taken > 0 && take <= size && taken.saturating_add(take) > size)
+        .then(|| format!("commands around this one hold {taken} of the {size} permits of"))
+}
+
+impl Outer {
     /// Sets the environment of a command that runs under this hold; `known` is the token that the store told, if it did.
     pub(crate) fn set_environment(&self, command: &mut Command, name: &str, known: Option<u64>) {
         let token = self.token.clone().or_else(|| known.map(|token| token.to_string()));

@@ -29,6 +29,12 @@ impl ClientId {
     pub const fn bits(self) -> u128 {
         self.0.as_u128()
     }
+
+    /// Its bits folded in two, for places that have no room for all.
+    #[allow(clippy::cast_possible_truncation, reason = "the two halves are meant")]
+    pub(crate) const fn folded(self) -> u64 {
+        (self.bits() >> 64) as u64 ^ self.bits() as u64
+    }
 }
 
 impl fmt::Display for ClientId {
@@ -53,6 +59,16 @@ pub struct WireOwner {
     pub client: ClientId,
     /// Which of its acquisitions this is.
     pub number: u64,
+}
+
+impl WireOwner {
+    /// What a store keeps that has 13 bytes for an owner: its client's id folded in two, and the last 40 bits of its number.
+    pub(crate) fn short(self) -> [u8; 13] {
+        let mut short = [0; 13];
+        short[..8].copy_from_slice(&self.client.folded().to_be_bytes());
+        short[8..].copy_from_slice(&self.number.to_be_bytes()[3..]);
+        short
+    }
 }
 
 impl fmt::Display for WireOwner {

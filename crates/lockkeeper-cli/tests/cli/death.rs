@@ -117,6 +117,36 @@ fn inside_itself_it_says_at_once_that_it_would_wait_for_itself() {
     });
 }
 
+/// Permits are not entered again: each command takes its own, until those around it have them all.
+#[test]
+fn inside_its_own_last_permit_it_says_that_it_would_wait_for_itself() {
+    on_each_store("inside_its_own_last_permit_it_says_that_it_would_wait_for_itself", |url| {
+        let binary = env!("CARGO_BIN_EXE_lockkeeper");
+        let in_each_other = |commands: &[&str]| {
+            let mut command = run(["-S", url, "outside", "sh", "-c"]);
+            let each = format!("'{binary}' run -S '{url}' ");
+            // Each command is the last words of the one before it.
+            command.arg(commands.iter().map(|words| format!("{each}{words} ")).collect::<String>() + "echo in");
+            end(&mut command)
+        };
+        for (commands, held) in [
+            (&["--permits 1 p", "--permits 1 p"][..], "1 of the 1 permits"),
+            (&["--permits 1 p", "-w 60 --permits 1 p"], "1 of the 1 permits"),
+            (&["--permits 2 two", "--permits 2 --take 2 two"], "1 of the 2 permits"),
+            (&["--permits 2 two", "--permits 2 two", "other", "--permits 2 two"], "2 of the 2 permits"),
+        ] {
+            let began = Instant::now();
+            let ended = in_each_other(commands);
+            assert_eq!((ended.code, ended.stdout.as_str()), (Some(64), ""), "{commands:?}: {ended:?}");
+            assert!(ended.stderr.contains("would wait for itself") && ended.stderr.contains(held), "{ended:?}");
+            assert!(!ended.stderr.contains("--reenter"), "{ended:?}");
+            assert!(began.elapsed() < Duration::from_secs(20));
+        }
+        // As long as there is one for it, it gets it.
+        assert_eq!(in_each_other(&["--permits 2 two", "--permits 2 two"]).stdout, "in\n");
+    });
+}
+
 #[test]
 fn with_reenter_it_runs_under_the_hold_around_it() {
     on_each_store("with_reenter_it_runs_under_the_hold_around_it", |url| {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Claim, Kind};
 use crate::name::{Name, matches_pattern};
-use crate::owner::ClientId;
+use crate::owner::{ClientId, WireOwner};
 
 /// One name, as it was at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,22 @@ impl Holder {
     #[must_use]
     pub const fn new(owner: String, claim: Claim) -> Self {
         Self { owner, claim, held_for: None, lease_left: None, token: None, client: None }
+    }
+
+    /// Whether this is `owner`. Redis keeps only a part of the owner of a permit, so the texts may differ.
+    ///
+    /// ```
+    /// use lockkeeper::backend::{Claim, Holder};
+    /// use lockkeeper::{ClientId, WireOwner};
+    ///
+    /// let owner = WireOwner { client: ClientId::from_bits(7), number: 1 };
+    /// assert!(Holder::new(owner.to_string(), Claim::Mutex).is_of(owner));
+    /// assert!(!Holder::new("somebody".to_owned(), Claim::Mutex).is_of(owner));
+    /// ```
+    #[must_use]
+    pub fn is_of(&self, owner: WireOwner) -> bool {
+        let short = || owner.short().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        self.owner == owner.to_string() || (self.owner.len() == 32 && self.owner.starts_with(&short()))
     }
 }
 

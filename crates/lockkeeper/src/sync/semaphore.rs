@@ -51,6 +51,9 @@ impl Semaphore {
     }
 
     /// Acquires a permit, waiting until one is free.
+    ///
+    /// Permits are not re-entrant: a task that holds the last one and acquires another waits for itself. Use a timeout, or acquire all that
+    /// are needed at once with [`acquire_many`](Self::acquire_many).
     pub fn acquire(&self) -> Acquiring<Permit> {
         self.acquire_many(1)
     }

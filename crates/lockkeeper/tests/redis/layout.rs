@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper::Client;
 use redis::{Commands, Connection};
@@ -105,6 +106,17 @@ async fn a_semaphore_has_a_number_and_ids_of_sixteen_bytes() {
     assert_eq!(eyes.get::<_, i64>("pool").unwrap(), 3);
     let out: Vec<(Vec<u8>, f64)> = eyes.zrange_withscores("{pool}:timeout", 0, -1).unwrap();
     assert!(out.len() == 2 && out.iter().all(|(id, _)| id.len() == 16), "{out:?}");
+    // The card is found by the part of the client's id that the permits have, so a holder is named as of every other lock.
+    let holder = loop {
+        let found = client.inspect("pool").await.unwrap().unwrap();
+        assert!(found.holders.len() == 1 && found.holders[0].is_of(permits.owner()), "{found:?}");
+        // The keeper announces its client once it holds something.
+        match found.holders.into_iter().next().filter(|holder| holder.client.is_some()) {
+            Some(holder) => break holder,
+            None => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    };
+    assert_eq!((holder.owner, holder.client.unwrap().pid), (permits.owner().to_string(), std::process::id()));
     permits.release().await.unwrap();
     assert_eq!(keys(&mut eyes), expected([("pool", "string", false), mark]));
     assert_eq!(eyes.get::<_, i64>("pool").unwrap(), 5);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use uuid::Uuid;
 
 use super::locks::refusal;
 use super::request::{Failed, Request};
@@ -20,8 +21,8 @@ type Pairs = Vec<(String, i64)>;
 /// Where a listing looks: at the names themselves, and for names whose only trace is a queue.
 const PASSES: [(&str, &str); 3] = [("k", ""), ("q", "redisson_lock_queue:"), ("p", "lockkeeper:pending:")];
 
-/// Who clients are, each read once.
-type Cards = HashMap<ClientId, Option<ClientCard>>;
+/// Who clients are, by their folded ids, each read once.
+type Cards = HashMap<u64, Option<ClientCard>>;
 
 impl RedisStore {
     pub(super) async fn run_inspect(&self, name: &Name) -> Result<Option<Snapshot>> {
@@ -83,31 +84,43 @@ impl RedisStore {
 
     /// Adds who is behind the owners, if they announced themselves. The cards that are not known are read at once: there may be many.
     async fn add_cards(&self, found: &mut [Snapshot], cards: &mut Cards) -> Result<()> {
-        let client = |owner: &str| Some(owner.parse::<WireOwner>().ok()?.client);
-        let holders = found.iter().flat_map(|found| &found.holders).filter_map(|holder| client(&holder.owner));
-        let waiters = found.iter().flat_map(|found| &found.queue).filter_map(|waiter| client(&waiter.owner));
-        let mut unknown: Vec<ClientId> = holders.chain(waiters).filter(|client| !cards.contains_key(client)).collect();
+        let holders = found.iter().flat_map(|found| &found.holders).map(|holder| &holder.owner);
+        let waiters = found.iter().flat_map(|found| &found.queue).map(|waiter| &waiter.owner);
+        let clients = holders.chain(waiters).filter_map(|owner| Some(folded(owner)?.0));
+        let mut unknown: Vec<u64> = clients.filter(|client| !cards.contains_key(client)).collect();
         unknown.sort_unstable();
         unknown.dedup();
         let read = join_all(unknown.iter().map(|client| self.read_card(*client))).await;
         for (client, card) in unknown.into_iter().zip(read) {
             cards.insert(client, card?);
         }
-        let card = |owner: &str| client(owner).and_then(|client| cards.get(&client).cloned().flatten());
+        let tell = |owner: &mut String, client: &mut Option<ClientCard>| {
+            let Some((folded, number)) = folded(owner) else { return };
+            let Some(card) = cards.get(&folded).and_then(Option::as_ref) else { return };
+            match owner.parse::<WireOwner>() {
+                Ok(owner) if owner.client != card.id => return,
+                Ok(_) => {}
+                // A permit: only its card knows its whole owner.
+                Err(_) => *owner = WireOwner { client: card.id, number }.to_string(),
+            }
+            *client = Some(card.clone());
+        };
         for found in found {
-            found.holders.iter_mut().for_each(|holder| holder.client = card(&holder.owner));
-            found.queue.iter_mut().for_each(|waiter| waiter.client = card(&waiter.owner));
+            found.holders.iter_mut().for_each(|holder| tell(&mut holder.owner, &mut holder.client));
+            found.queue.iter_mut().for_each(|waiter| tell(&mut waiter.owner, &mut waiter.client));
         }
         Ok(())
     }
 
-    async fn read_card(&self, id: ClientId) -> Result<Option<ClientCard>> {
-        let key = names::card(id);
+    async fn read_card(&self, folded: u64) -> Result<Option<ClientCard>> {
+        let key = names::card(folded);
         let found: Option<String> = parsed(self.transport.command(&key, redis::cmd("GET").arg(&key)).await?)?;
         Ok(found.as_deref().and_then(|card| {
             let mut lines = card.split('\n').map(str::to_owned);
             let (pid, host, program) = (lines.next()?.parse().ok()?, lines.next()?, lines.next()?);
-            Some(ClientCard { id, pid, host, program, user: lines.next().filter(|user| !user.is_empty()) })
+            let user = lines.next().filter(|user| !user.is_empty());
+            let id = ClientId::from_bits(Uuid::try_parse(&lines.next()?).ok()?.as_u128());
+            Some(ClientCard { id, pid, host, program, user })
         }))
     }
 
@@ -186,6 +199,14 @@ fn marked(mark: &str) -> Kind {
 /// The error for a key that is no lock.
 fn foreign(name: &Name) -> Error {
     refusal(&[-3], name, Kind::Mutex)
+}
+
+/// The folded id of an owner's client, and its number. `owner` is an owner as the store writes it, or the id of a permit.
+fn folded(owner: &str) -> Option<(u64, u64)> {
+    match owner.parse::<WireOwner>() {
+        Ok(owner) => Some((owner.client.folded(), owner.number)),
+        Err(_) => names::permit_parts(owner),
+    }
 }
 
 /// The permits of one owner are one holder.

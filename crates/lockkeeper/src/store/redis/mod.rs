@@ -258,9 +258,10 @@ impl Backend for RedisStore {
 
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
         Box::pin(async move {
-            let text = format!("{}\n{}\n{}\n{}", card.pid, card.host, card.program, card.user.unwrap_or_default());
+            let user = card.user.unwrap_or_default();
+            let text = format!("{}\n{}\n{}\n{user}\n{}", card.pid, card.host, card.program, card.id);
             let mut set = redis::cmd("SET");
-            let key = names::card(card.id);
+            let key = names::card(card.id.folded());
             set.arg(&key).arg(text).arg("PX").arg(ttl.as_millis() as u64);
             self.transport.command(&key, &set).await.map(drop)
         })

@@ -3,7 +3,7 @@
 use super::slots;
 use crate::backend::Kind;
 use crate::name::Name;
-use crate::owner::{ClientId, WireOwner};
+use crate::owner::WireOwner;
 
 /// The name as it stands inside other names: in braces, unless it has one.
 fn tagged(name: &Name) -> String {
@@ -47,9 +47,9 @@ pub(super) fn share_a_slot(name: &Name, kind: Kind) -> bool {
 /// The key of the store's own id.
 pub(super) const STORE: &str = "lockkeeper:store";
 
-/// The key that says who a client is.
-pub(super) fn card(client: ClientId) -> String {
-    format!("lockkeeper:client:{client}")
+/// The key that says who a client is. A permit has no room for more of its client's id.
+pub(super) fn card(folded: u64) -> String {
+    format!("lockkeeper:client:{folded:016x}")
 }
 
 /// Keys that belong to a lock or to a client and are no lock themselves.
@@ -64,13 +64,10 @@ pub(super) fn behind(key: &str, prefix: &str) -> Option<Name> {
     Name::new(bare.unwrap_or(tagged)).ok()
 }
 
-/// The ids of an owner's permits, 16 bytes each as Redisson's: its client's id folded in two, its number, and which permit it is. So
-/// the same owner asks for the same permits again, and permits of one owner can be told to belong together.
+/// The ids of an owner's permits, 16 bytes each as Redisson's: its short form, and which permit it is. So the same owner asks for the same
+/// permits again, and permits of one owner can be told to belong together.
 pub(super) fn permit_ids(owner: WireOwner, count: u32) -> Vec<Vec<u8>> {
-    let bits = owner.client.bits();
-    let client = (bits ^ (bits << 64)) >> 64 << 64;
-    let number = u128::from(owner.number & 0xff_ffff_ffff) << 24;
-    (0..count).map(|which| (client | number | u128::from(which & 0xff_ffff)).to_be_bytes().to_vec()).collect()
+    (0..count).map(|which| [&owner.short()[..], &which.to_be_bytes()[1..]].concat()).collect()
 }
 
 /// What permits of one owner have in common.
@@ -78,9 +75,16 @@ pub(super) fn permit_owner(id: &[u8]) -> &[u8] {
     id.get(..13).unwrap_or(id)
 }
 
+/// The folded client and the number of a permit's owner. Of Redisson's random ids they mean nothing.
+pub(super) fn permit_parts(id: &str) -> Option<(u64, u64)> {
+    let bits = if id.len() == 32 { u128::from_str_radix(id, 16).ok()? } else { return None };
+    Some((u64::try_from(bits >> 64).ok()?, u64::try_from(bits >> 24 & 0xff_ffff_ffff).ok()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::owner::ClientId;
 
     #[test]
     fn names_follow_the_brace_rule() {
@@ -120,5 +124,8 @@ mod tests {
         assert_eq!(ids.iter().collect::<std::collections::BTreeSet<_>>().len(), 3);
         assert!(ids.iter().all(|id| id.len() == 16 && permit_owner(id) == permit_owner(&ids[0])));
         assert_ne!(permit_owner(&permit_ids(owner(2), 1)[0]), permit_owner(&ids[0]));
+        let text: String = ids[2].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(permit_parts(&text), Some((7 << 36, 1)));
+        assert_eq!(permit_parts(&owner(1).to_string()), None);
     }
 }
