@@ -11,7 +11,7 @@ use lockkeeper_verify::{Flaw, History, Promise, Setting, Verdict, shrink, simula
 
 /// How many seeds the tests run, and how many fresh ones; `cargo xtask evidence simulation` runs more.
 const SEEDS: u64 = 20_000;
-const FRESH: u64 = 1_000;
+const FRESH: u64 = 10_000;
 
 #[track_caller]
 fn sound(seed: u64) -> History {
@@ -24,7 +24,17 @@ fn sound(seed: u64) -> History {
 }
 
 /// Seeds that found a defect of the library or of the referee, which was mended.
-const FOUND: [u64; 5] = [3_834, 5_002_257, 5_010_304, 1_794_917_105_003_425, 1_794_919_168_006_021];
+const FOUND: [u64; 9] = [
+    3_834,
+    5_002_257,
+    5_010_304,
+    1_794_917_105_003_425,
+    1_794_919_168_006_021,
+    1_794_922_793_210_107,
+    1_794_923_747_053_172,
+    1_794_923_747_127_100,
+    1_794_923_747_210_551,
+];
 
 #[test]
 fn every_promise_is_kept_and_checked() {

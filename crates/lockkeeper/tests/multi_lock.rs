@@ -3,11 +3,12 @@
 
 use std::future::{IntoFuture, poll_fn};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::layer::{Chaos, Fault, Faulty};
+use lockkeeper::backend::{Acquire, AttemptAll, Backend, Reply};
+use lockkeeper::layer::{Chaos, Fault, Faulty, Layer};
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::{Client, ErrorKind, MultiLock, Mutex};
@@ -156,6 +157,62 @@ async fn it_is_lost_when_one_of_them_is() {
     assert_eq!(guard.run(std::future::pending::<()>()).await.unwrap_err().kind(), ErrorKind::Lost);
     assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
     assert!(store.is_empty());
+}
+
+/// Answers late: which of the requests to all stores, by their numbers.
+#[derive(Debug)]
+struct Late {
+    store: Arc<dyn Backend>,
+    requests: Arc<AtomicU32>,
+    late: std::ops::Range<u32>,
+}
+
+impl Layer for Late {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.store
+    }
+
+    fn over(&self, store: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self { store, requests: Arc::clone(&self.requests), late: self.late.clone() })
+    }
+
+    fn acquire_all(&self, requests: Vec<Acquire>) -> Reply<'_, AttemptAll> {
+        Box::pin(async move {
+            let answer = self.store.acquire_all(requests).await;
+            if self.late.contains(&self.requests.fetch_add(1, Ordering::SeqCst)) {
+                // Not so late that it is asked again.
+                tokio::time::sleep(Duration::from_millis(700)).await;
+            }
+            answer
+        })
+    }
+}
+
+/// The first of six locks ends while the others are acquired: nobody gets a guard that has lost one of its locks already.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_ended_while_others_were_acquired_is_acquired_anew() {
+    let runtime = Runtime::simulated();
+    let world = |late: std::ops::Range<u32>| {
+        let requests = Arc::new(AtomicU32::new(0));
+        let stores: Vec<_> = (0..6).map(|_| Arc::new(MemoryStore::new(runtime.clone()))).collect();
+        let parts = stores.iter().fold(MultiLock::new(), |all, store| {
+            let store: Arc<dyn Backend> = Arc::<MemoryStore>::clone(store);
+            let late = Late { store, requests: Arc::clone(&requests), late: late.clone() };
+            all.and(Client::builder().runtime(runtime.clone()).with_backend(Arc::new(late)).unwrap().mutex("x"))
+        });
+        (parts, stores)
+    };
+    let (lease, (all, stores)) = (Duration::from_secs(3), world(1..6));
+    let guard = all.lock().lease(lease).await.unwrap();
+    assert!(guard.is_valid());
+    assert!(guard.holds().iter().all(|held| held.remaining() > Duration::from_secs(2)), "{guard:?}");
+    guard.release().await.unwrap();
+    assert!(stores.iter().all(|store| store.is_empty()));
+    // It never works out: that is said, and nothing is left.
+    let (all, stores) = world(0..u32::MAX);
+    let error = all.lock().lease(lease).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Lost && error.to_string().contains("longer lease"), "{error}");
+    assert!(stores.iter().all(|store| store.is_empty()));
 }
 
 /// Named twice, also through two clients of one store; nothing; limits on a part; a part of an owner.

@@ -154,8 +154,8 @@ impl Layer for Link {
         self.wire.carry(
             move || Box::pin(link.clone().acquire_there(request.clone())),
             move |attempt, sent| {
-                if let Attempt::Granted(_) = attempt {
-                    trace.answered(name.as_str(), owner, sent, lease);
+                if let Attempt::Granted(grant) = attempt {
+                    trace.answered(name.as_str(), owner, grant.token, sent, lease);
                 }
             },
         )
@@ -168,9 +168,9 @@ impl Layer for Link {
         self.wire.carry(
             move || Box::pin(link.clone().acquire_all_there(requests.clone())),
             move |attempt, sent| {
-                if let AttemptAll::Granted(_) = attempt {
-                    for Acquire { name, owner, lease, .. } in &asked {
-                        trace.answered(name.as_str(), *owner, sent, nanos(*lease));
+                if let AttemptAll::Granted(grants) = attempt {
+                    for (Acquire { name, owner, lease, .. }, grant) in asked.iter().zip(grants) {
+                        trace.answered(name.as_str(), *owner, grant.token, sent, nanos(*lease));
                     }
                 }
             },
@@ -195,8 +195,8 @@ impl Layer for Link {
         self.wire.carry(
             move || Box::pin(link.clone().release_there(request.clone())),
             move |released, sent| {
-                if let (Some((name, owner, lease)), Some(Attempt::Granted(_))) = (&then, released.next) {
-                    trace.answered(name.as_str(), *owner, sent, *lease);
+                if let (Some((name, owner, lease)), Some(Attempt::Granted(grant))) = (&then, released.next) {
+                    trace.answered(name.as_str(), *owner, grant.token, sent, *lease);
                 }
             },
         )
@@ -210,7 +210,7 @@ impl Layer for Link {
             move |answers, sent| {
                 for (request, answer) in asked.iter().zip(answers) {
                     if let (Ok(Renewed::Kept { .. }), Some(lease)) = (answer, request.lease) {
-                        trace.answered(request.name.as_str(), request.owner, sent, nanos(lease));
+                        trace.answered(request.name.as_str(), request.owner, None, sent, nanos(lease));
                     }
                 }
             },

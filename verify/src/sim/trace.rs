@@ -20,8 +20,16 @@ pub(super) struct Trace {
 struct Inner {
     events: Vec<Event>,
     clients: HashMap<ClientId, u32>,
-    /// When the last request left for which an owner was answered a grant, and its lease.
-    grants: BTreeMap<(u32, u64), (u64, u64)>,
+    /// What each owner was granted.
+    grants: BTreeMap<(u32, u64), Vec<Answer>>,
+}
+
+/// The last request by which an owner was told that it holds something with this token.
+#[derive(Debug)]
+struct Answer {
+    token: Option<u64>,
+    sent: u64,
+    lease: u64,
 }
 
 impl Trace {
@@ -54,17 +62,26 @@ impl Trace {
     }
 
     /// The client was answered that the hold is granted or kept, as of `sent`.
-    pub(super) fn answered(&self, name: &str, owner: WireOwner, sent: u64, lease: u64) {
+    pub(super) fn answered(&self, name: &str, owner: WireOwner, token: Option<u64>, sent: u64, lease: u64) {
         let (client, words) = self.owner(owner);
-        self.inner().grants.insert((client, owner.number), (sent, lease));
+        let mut inner = self.inner();
+        let grants = inner.grants.entry((client, owner.number)).or_default();
+        match grants.last_mut() {
+            Some(last) if token.is_none() || last.token == token => (last.sent, last.lease) = (sent, lease),
+            _ => grants.push(Answer { token, sent, lease }),
+        }
+        drop(inner);
         self.add(client, What::Kept { name: name.to_owned(), owner: words, sent, lease });
     }
 
-    /// When the request was sent that the owner was last answered, and its lease.
-    pub(super) fn grant_of(&self, owner: WireOwner) -> (u64, u64) {
+    /// When the request was sent by which the owner was last told that it has this token, and its lease. Guards to which a hold passes have
+    /// larger tokens than the grant.
+    pub(super) fn grant_of(&self, owner: WireOwner, token: Option<u64>) -> (u64, u64) {
         let (client, _) = self.owner(owner);
         let now = self.now();
-        self.inner().grants.get(&(client, owner.number)).copied().unwrap_or((now, 0))
+        let inner = self.inner();
+        let grants = inner.grants.get(&(client, owner.number)).map_or(&[][..], Vec::as_slice);
+        grants.iter().rev().find(|answer| answer.token <= token).map_or((now, 0), |answer| (answer.sent, answer.lease))
     }
 
     pub(super) fn take(&self) -> Vec<Event> {

@@ -137,7 +137,7 @@ impl Layer for Recorder {
             let (name, owner, lease, sent) = (request.name.clone(), request.owner, nanos(request.lease), self.trace.now());
             let attempt = self.quorum.acquire(request).await?;
             if let Attempt::Granted(grant) = attempt {
-                self.trace.answered(name.as_str(), owner, sent, lease);
+                self.trace.answered(name.as_str(), owner, grant.token, sent, lease);
                 if let (Some(token), Some(clock)) = (grant.token, self.servers.iter().map(|server| server.wall_micros()).max()) {
                     let (client, _) = self.trace.owner(owner);
                     self.trace.add(client, What::Token { name: name.as_str().to_owned(), token, clock });
@@ -153,7 +153,7 @@ impl Layer for Recorder {
             let mut answers = self.quorum.renew(requests).await?;
             for (request, answer) in asked.iter().zip(&mut answers) {
                 if let (Ok(Renewed::Kept { .. }), Some(lease)) = (&answer, request.lease) {
-                    self.trace.answered(request.name.as_str(), request.owner, sent, nanos(lease));
+                    self.trace.answered(request.name.as_str(), request.owner, None, sent, nanos(lease));
                 }
                 if self.flaw == Flaw::RenewalsAlwaysKept {
                     *answer = Ok(Renewed::kept(request.lease));

@@ -190,10 +190,10 @@ impl Worker {
     }
 
     fn granted(&self, lock: Lock, call: u64, held: &Held) -> String {
-        let (sent, lease) = self.trace.grant_of(held.owner());
+        let token = held.token().map(u64::from);
+        let (sent, lease) = self.trace.grant_of(held.owner(), token);
         let (client, owner) = self.trace.owner(held.owner());
         let (side, name) = (lock.side(), held.name().to_owned());
-        let token = held.token().map(u64::from);
         self.trace.add(client, What::Granted { call, name, owner: owner.clone(), side, token, sent, lease });
         owner
     }

@@ -91,8 +91,8 @@ pub(super) struct NameState {
     pub(super) free_since: u64,
     /// P6 counts from here on.
     pub(super) waited_from: Option<u64>,
-    /// When the store first granted to an owner that has no guard yet, and with which token.
-    pub(super) granted: BTreeMap<String, (u64, u64)>,
+    /// With which tokens the store granted to an owner that has no guard yet, and when first.
+    pub(super) granted: BTreeMap<String, BTreeMap<u64, u64>>,
     /// Owners whose holds an operator took away.
     pub(super) forced: BTreeSet<String>,
 }
@@ -200,8 +200,8 @@ impl NameState {
         scene.verdict.checked(Promise::P2);
         let at = scene.at;
         // A repeated request is answered with the token of the first grant. The store knows when that was.
-        let granted = self.granted.remove(&belief.owner).filter(|(number, _)| *number == token);
-        let asked = granted.map_or(belief.sent, |(_, granted)| granted.min(belief.sent));
+        let granted = self.granted.remove(&belief.owner).and_then(|tokens| tokens.get(&token).copied());
+        let asked = granted.map_or(belief.sent, |granted| granted.min(belief.sent));
         // With another server, or a clock that was set back, grants that lie closer together than the clocks are not in order.
         let (fault, lag) = scene.unhealthy.unwrap_or((0, 0));
         let earlier = |past: &Past| {
@@ -313,10 +313,7 @@ impl NameState {
         let hold = hold.or_insert(Stored { client, side, until, lease, orphan_since: None, released: false, reported: false });
         if let Some(token) = token {
             self.forced.remove(owner);
-            let granted = self.granted.entry(owner.to_owned()).or_insert((token, at));
-            if granted.0 != token {
-                *granted = (token, at);
-            }
+            self.granted.entry(owner.to_owned()).or_default().entry(token).or_insert(at);
         }
         // What another store holds when it takes over may end sooner: it has not got the last renewals.
         let took_over = scene.unhealthy.is_some_and(|(when, _)| when == at);

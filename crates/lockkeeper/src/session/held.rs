@@ -41,7 +41,7 @@ impl Held {
         self.hold.grounds.owner
     }
 
-    /// Whether the hold is still good: not known to be lost, and its deadline not reached.
+    /// Whether the hold is still good: not known to be lost, and its deadline not reached. Once false, it stays false.
     ///
     /// Computed on the local boot clock, so it also tells the truth right after the process was paused. It is a check, not a promise:
     /// the next moment may be too late. Only a [fence](crate::fence) on the resource makes it safe.

@@ -138,8 +138,11 @@ impl Hold {
         Instant::from_nanos(self.deadline.load(Ordering::Acquire).min(self.ends.load(Ordering::Acquire)))
     }
 
-    /// A renewal sent at `sent` was answered.
+    /// A renewal sent at `sent` was answered. After the deadline it revives nothing: a hold that did not look valid never does again.
     pub(super) fn renewed(&self, sent: Instant, lease: Duration) {
+        if self.ended().is_some() {
+            return;
+        }
         self.deadline.fetch_max(deadline(sent, lease).min(self.grounds.until).as_nanos(), Ordering::AcqRel);
     }
 
@@ -158,7 +161,8 @@ impl Hold {
     }
 
     pub(crate) fn is_valid(&self) -> bool {
-        self.is_held() && self.core().runtime.now() < self.deadline() && !self.core().is_forked()
+        // It ends the hold whose deadline has come: once false, it stays false.
+        self.ended().is_none() && self.is_held()
     }
 
     /// Ends the hold as lost and tells everybody who waits for that. Does nothing if it has ended before.

@@ -16,7 +16,7 @@ mod sharing;
 mod turn;
 
 pub(super) use check::{Checked, Orphan};
-pub(super) use handing::{Delivered, Handing, Unused};
+pub(super) use handing::{Delivered, Handing, Unclaimed, Unused};
 pub(crate) use passing::Wanted;
 pub(crate) use turn::{Closing, Turn};
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::local_queue::Unused;
 use super::{Core, Grounds, Held, Hold, Left, LocalQueue, Undo, WireHold};
-use crate::backend::{Claim, Release};
+use crate::backend::{Claim, Grant, LossReason, Release};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
@@ -50,6 +50,17 @@ impl Core {
     pub(crate) fn pass_on(&self, queue: &Arc<LocalQueue>, name: &Name, hold: &WireHold) {
         if self.is_forked() || !queue.pass(hold, self.runtime.now()) {
             self.release_unused(queue, name, hold.owner);
+        }
+    }
+
+    /// The store granted to an owner of this process what it holds already. With a newer token the store forgot the first grant, and others may have
+    /// held the name since: the first one is lost.
+    pub(super) fn granted_twice(&self, owner: WireOwner, grant: Grant) {
+        for hold in self.registry().of_owners(&[owner]) {
+            let Grounds { token, spare_tokens, .. } = hold.grounds;
+            if token.zip(grant.token).is_some_and(|(first, now)| now > first.saturating_add(spare_tokens.into())) {
+                hold.lose(LossReason::Gone);
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::link::Way;
-use super::local_queue::{Delivered, Handing};
+use super::local_queue::{Delivered, Handing, Unclaimed};
 use super::{Core, Grounds, Hold, LocalQueue, Trouble, UnderWay, lock};
 use crate::backend::{Attempt, Backend, Event, Kind, LossReason, Release, Released};
 use crate::error::{Error, ErrorKind, Result};
@@ -223,9 +223,11 @@ impl Delivery<'_> {
             Some(_) if keeps || next.is_some() => Delivered::Answered(next),
             _ => Delivered::Unknown,
         };
-        // Granted to a waiter that has gone: released at once, or everybody would wait until its request counts as settled.
-        if let (Some(unused), Some(queue)) = (handing.deliver(delivered, now), self.queue) {
-            self.core.undo_unused(queue, &self.name, unused);
+        match (handing.deliver(delivered, now), self.queue) {
+            // Granted to a waiter that has gone: released at once, or everybody would wait until its request counts as settled.
+            (Some(Unclaimed::Unused(unused)), Some(queue)) => self.core.undo_unused(queue, &self.name, unused),
+            (Some(Unclaimed::Twice(owner, grant)), _) => self.core.granted_twice(owner, grant),
+            _ => {}
         }
         keeps && released.is_some() && !matches!(next, Some(Attempt::Granted(_)))
     }

@@ -94,7 +94,7 @@ impl MultiLock {
         let mut busy: Option<usize> = None;
         // While it waits for one name it does not wait in the queues of the others.
         let mut waits: Vec<Wanted> = Vec::new();
-        let mut round = 0;
+        let (mut round, mut losses) = (0, 0);
         loop {
             let mut held: Vec<Option<Held>> = parts.iter().map(|_| None).collect();
             if let Some(first) = busy {
@@ -105,12 +105,21 @@ impl MultiLock {
                 }
             }
             busy = try_rest(&parts, &mut held, left(runtime.now()), terms).await?;
-            if busy.is_none() {
+            let ended = |held: &&Held| busy.is_none() && !held.is_valid();
+            let lost = held.iter().flatten().find(ended).map(|held| held.name().to_owned());
+            if busy.is_none() && lost.is_none() {
                 let mut in_order: Vec<_> = parts.iter().zip(held).filter_map(|(part, held)| Some((part.given, held?))).collect();
                 in_order.sort_by_key(|(given, _)| *given);
                 return Ok(Some(MultiLockGuard::new(in_order.into_iter().map(|(_, held)| held).collect())));
             }
             MultiLockGuard::new(held.into_iter().flatten().collect()).give_up().await;
+            // The process stood still, or a store forgot it.
+            losses += u32::from(lost.is_some());
+            if let Some(name) = lost.filter(|_| losses > MOST_LOSSES) {
+                let message =
+                    format!("{name:?} was lost while other locks were acquired, {losses} times in all; use a longer lease");
+                return Err(Error::new(ErrorKind::Lost, message));
+            }
             if waits.is_empty() {
                 let queues = parts.iter().filter_map(|part| part.target.queue.as_ref());
                 waits.extend(queues.map(LocalQueue::wanted));
@@ -153,6 +162,9 @@ impl MultiLock {
         Ok(parts)
     }
 }
+
+/// So often all are acquired anew because one was lost meanwhile.
+const MOST_LOSSES: u32 = 3;
 
 /// One of the locks.
 struct Part {
@@ -204,7 +216,8 @@ async fn try_rest(parts: &[Part], held: &mut [Option<Held>], patience: Patience,
 ///
 /// # Errors
 ///
-/// As [`Acquiring`](super::Acquiring); `InvalidArgument` if one is named twice, or none at all.
+/// As [`Acquiring`](super::Acquiring); `InvalidArgument` if one is named twice, or none at all; `Lost` if again and again one ended while the
+/// others were acquired.
 ///
 /// # Cancel safety
 ///

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::turn::{Answered, Offer, Waiter};
 use super::{LocalQueue, RUNS_WITHIN};
-use crate::backend::{Acquire, Attempt};
+use crate::backend::{Acquire, Attempt, Grant};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
 use crate::session::{Left, lock};
@@ -33,6 +33,15 @@ pub(in crate::session) enum Delivered {
 /// An owner of this process that has, or may have, something at the store that nobody uses.
 pub(in crate::session) type Unused = (WireOwner, Left);
 
+/// A grant that the waiter does not pick up.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::session) enum Unclaimed {
+    /// It is gone: what its owner has or may have is to be released.
+    Unused(Unused),
+    /// It got the name by a request of its own that was out at the same time.
+    Twice(WireOwner, Grant),
+}
+
 impl Handing {
     pub(super) fn new(
         queue: Arc<LocalQueue>,
@@ -53,15 +62,16 @@ impl Handing {
         self.keeps
     }
 
-    /// Gives the answer to the waiter. Tells what is to be released at once because nobody waits for it any more.
-    pub(in crate::session) fn deliver(mut self, delivered: Delivered, now: Instant) -> Option<Unused> {
+    /// Gives the answer to the waiter. Tells what became of it if nobody waits for it any more.
+    pub(in crate::session) fn deliver(mut self, delivered: Delivered, now: Instant) -> Option<Unclaimed> {
         self.answer(delivered, now)
     }
 
-    fn answer(&mut self, delivered: Delivered, now: Instant) -> Option<Unused> {
+    fn answer(&mut self, delivered: Delivered, now: Instant) -> Option<Unclaimed> {
         self.delivered = true;
         let attempt = if let Delivered::Answered(attempt) = delivered { attempt } else { None };
-        let granted = matches!(attempt, Some(Attempt::Granted(_)));
+        let grant = if let Some(Attempt::Granted(grant)) = attempt { Some(grant) } else { None };
+        let granted = grant.is_some();
         let mut state = lock(&self.queue.state);
         let mut slot = lock(&self.waiter.slot);
         let Acquire { owner: to, not_after, .. } = self.request;
@@ -83,9 +93,11 @@ impl Handing {
             state.wake_first(now);
         }
         match delivered {
-            // It may have got it by a request of its own that was out at the same time: then it is in use.
-            Delivered::Answered(_) => (granted && !waits && state.held_by != Some(to)).then_some((to, Left::default())),
-            Delivered::Unknown => self.keeps.then_some((to, Left { settled_after: not_after, unanswered: 1 })),
+            Delivered::Answered(_) if state.held_by == Some(to) => {
+                grant.filter(|_| !waits).map(|grant| Unclaimed::Twice(to, grant))
+            }
+            Delivered::Answered(_) => (granted && !waits).then_some(Unclaimed::Unused((to, Left::default()))),
+            Delivered::Unknown => self.keeps.then_some(Unclaimed::Unused((to, Left { settled_after: not_after, unanswered: 1 }))),
         }
     }
 }

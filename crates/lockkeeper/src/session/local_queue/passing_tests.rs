@@ -177,7 +177,7 @@ impl World<'_> {
         let delivered = answer.filter(|_| !lost).map_or(Delivered::Unknown, Delivered::Answered);
         let unknown = matches!(delivered, Delivered::Unknown);
         let granted = matches!(delivered, Delivered::Answered(Some(_)));
-        if let Some((owner, left)) = handing.deliver(delivered, now) {
+        if let Some(Unclaimed::Unused((owner, left))) = handing.deliver(delivered, now) {
             let owner = if self.flaw == Flaw::SameOwner { *from } else { owner };
             self.undos.push((owner, left.settled_after));
         }

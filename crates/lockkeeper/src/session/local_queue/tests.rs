@@ -175,7 +175,10 @@ async fn a_hand_over_whose_release_is_left_is_revoked() {
     assert_eq!(turn.stand(&request(3), true, later), Stand::Ask);
     // Granted after all: nobody waits for that owner id.
     let granted = Attempt::Granted(Grant::new(None, Duration::from_secs(30)));
-    assert_eq!(handing.deliver(Delivered::Answered(Some(granted)), later), Some((wait.owner, Left::default())));
+    assert_eq!(
+        handing.deliver(Delivered::Answered(Some(granted)), later),
+        Some(Unclaimed::Unused((wait.owner, Left::default())))
+    );
 }
 
 fn granted() -> Attempt {
@@ -199,7 +202,8 @@ async fn a_hand_over_to_a_waiter_that_got_it_by_itself_releases_nothing() {
     let handing = queue.hand_over(&release(&holder), core).unwrap();
     assert!(queue.answered(&wait, Some(&granted()), now));
     assert!(matches!(turn.close(), Closing::OnItsWay(_)));
-    assert_eq!(handing.deliver(Delivered::Answered(Some(granted())), now), None);
+    let twice = Unclaimed::Twice(wait.owner, Grant::new(None, Duration::from_secs(30)));
+    assert_eq!(handing.deliver(Delivered::Answered(Some(granted())), now), Some(twice));
 }
 
 /// The answer to a hand-over that was revoked is not that to the next one.
@@ -219,7 +223,7 @@ async fn a_late_answer_is_not_taken_for_that_of_another_hand_over() {
     let other = request(8);
     queue.taken(other.owner, false, later);
     let next = queue.hand_over(&release(&other), core).unwrap();
-    assert_eq!(late.deliver(Delivered::Answered(Some(granted())), later), Some((wait.owner, Left::default())));
+    assert_eq!(late.deliver(Delivered::Answered(Some(granted())), later), Some(Unclaimed::Unused((wait.owner, Left::default()))));
     assert_eq!(turn.stand(&again, true, later), Stand::Wait);
     assert_eq!(next.deliver(Delivered::Answered(Some(granted())), later), None);
     assert_eq!(turn.stand(&again, true, later).granted_to(again.owner), Some(again.owner));
