@@ -8,6 +8,7 @@ use lockkeeper::sync::{Acquiring, Guard, TryAcquiring};
 use lockkeeper::{Client, Error, ErrorKind};
 use tokio::time::timeout;
 
+use crate::child::reap_orphans;
 use crate::exit::{Code, Failure, say};
 use crate::held::AnyGuard;
 use crate::signals::Signals;
@@ -118,6 +119,8 @@ impl LockOptions {
         let acquired = tokio::select! {
             acquired = self.acquire_or_explain(client, name, began) => acquired,
             signal = signals.end(waiting::erase) => Err(Failure::signalled(signal)),
+            // Process 1 collects them at all times.
+            () = reap_orphans() => Err(Failure::new(Code::Internal, "waiting ended")),
         };
         match &acquired {
             // A request may be on its way that would acquire the lock for nobody.

@@ -177,7 +177,7 @@ fn messages_of_a_server_are_as_explained() {
             &plain,
             "lockkeeper -S URL run text -- true",
             64,
-            &["the key ", " is in use for something that is no lock; choose another name or remove the key"],
+            &["the key ", " is a string, not a lock; choose another name or remove the key"],
         ),
         (
             &plain,

@@ -4,6 +4,7 @@
 
 #[cfg(feature = "blocking")]
 mod blocker;
+mod file;
 mod instant;
 mod park;
 mod paused;
@@ -13,6 +14,7 @@ mod world;
 
 #[cfg(feature = "blocking")]
 pub(crate) use blocker::Blocker;
+pub(crate) use file::read_file;
 pub use instant::Instant;
 pub(crate) use park::park_on;
 pub(crate) use paused::is_clock_paused;

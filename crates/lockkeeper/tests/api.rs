@@ -179,3 +179,24 @@ async fn every_client_of_a_store_has_the_same_gate() {
     b.gate().unwrap().enter("r", late.token().unwrap()).await.unwrap();
     assert_eq!(gate.check("r", old).await.unwrap_err().kind(), ErrorKind::Lost);
 }
+
+/// How long, and by whom: the holder is named once it has announced itself.
+#[tokio::test]
+async fn a_timeout_says_how_long_and_by_whom() {
+    let (holder, waiter) =
+        (Client::connect("memory:timeout-words").await.unwrap(), Client::connect("memory:timeout-words").await.unwrap());
+    let guard = holder.mutex("x").lock().await.unwrap();
+    while holder.inspect("x").await.unwrap().is_none_or(|found| found.holders[0].client.is_none()) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let error = waiter.mutex("x").lock().timeout(Duration::from_millis(600)).await.unwrap_err();
+    let words = format!("process {}", std::process::id());
+    assert!(
+        error.to_string().starts_with("\"x\" was not free within 600ms; it is held by ") && error.to_string().ends_with(&words),
+        "{error}"
+    );
+    // A second one at once does not ask the store again, and one that waits less is not made longer.
+    let error = waiter.mutex("x").lock().timeout(Duration::from_millis(100)).await.unwrap_err();
+    assert_eq!(error.to_string(), "\"x\" was not free within 100ms; it is held by others");
+    guard.release().await.unwrap();
+}

@@ -2,9 +2,12 @@
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use lockkeeper::Client;
+use lockkeeper::layer::{Chaos, Fault, Faulty};
 use lockkeeper::runtime::Runtime;
+use lockkeeper::store::memory::MemoryStore;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -64,4 +67,34 @@ fn a_paused_clock_without_the_simulated_runtime_is_said() {
     assert_eq!(warned(true, Runtime::system), 1);
     assert_eq!(warned(true, Runtime::simulated), 0);
     assert_eq!(warned(false, Runtime::system), 0);
+}
+
+/// Whatever the store: one line when it is away, with requests that are refused or that get no answer, and one when it is back.
+#[test]
+fn an_outage_is_told_once_and_its_end_once() {
+    for fault in [Fault::Refuse, Fault::LoseRequest] {
+        let seen = logged(true, async move {
+            let runtime = Runtime::simulated();
+            let chaos = Chaos::new(Arc::new(MemoryStore::new(runtime.clone())));
+            let client = Client::builder().runtime(runtime).with_backend(Arc::new(chaos.clone())).unwrap();
+            let all = [Faulty::Acquire, Faulty::Release];
+            // One request that fails is no outage.
+            chaos.next(Faulty::Acquire, Fault::Refuse);
+            client.mutex("m").lock().await.unwrap().release().await.unwrap();
+            for _ in 0..2 {
+                all.iter().for_each(|which| chaos.always(*which, fault));
+                for _ in 0..5 {
+                    client.mutex("m").lock().timeout(Duration::from_secs(5)).await.unwrap_err();
+                }
+                chaos.calm();
+                // What the keeper's connection suffered is believed for ten seconds.
+                for _ in 0..2 {
+                    client.mutex("m").lock().await.unwrap().release().await.unwrap();
+                    tokio::time::sleep(Duration::from_secs(11)).await;
+                }
+            }
+        });
+        let told: Vec<_> = seen.iter().map(|(level, text)| (*level, text.contains("answers again"))).collect();
+        assert_eq!(told, [(Level::WARN, false), (Level::INFO, true)].repeat(2), "{fault:?}: {seen:#?}");
+    }
 }

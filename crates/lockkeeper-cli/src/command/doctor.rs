@@ -9,6 +9,7 @@ use super::{json, print};
 use crate::exit::{Code, Failure};
 use crate::store::{StoreOption, is_private};
 use crate::table::aligned;
+use crate::terminal::escaped;
 use crate::view::{Output, OutputOption};
 use crate::width;
 use crate::wrap::last_column;
@@ -84,7 +85,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
 }
 
 fn table(report: &Report<'_>) -> Vec<String> {
-    let row = |mark: Mark, about: &str, says: &str| [mark.shown(), about, says].map(str::to_owned);
+    // What a server said may be hostile.
+    let row = |mark: Mark, about: &str, says: &str| [mark.shown().to_owned(), about.to_owned(), escaped(says)];
     let mut rows = vec![row(Mark::Ok, "store", report.store), row(Mark::Ok, "source", report.named_by)];
     rows.extend(report.findings.iter().map(|found| row(found.verdict, found.about, found.says)));
     let lines = aligned(&rows);

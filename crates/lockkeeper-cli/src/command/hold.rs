@@ -9,6 +9,7 @@ use lockkeeper::ErrorKind;
 use serde::Serialize;
 
 use super::{internal, json, print};
+use crate::child::reap_orphans;
 use crate::exit::{Code, Failure, say};
 use crate::lock_options::LockOptions;
 use crate::signals::Signals;
@@ -56,6 +57,8 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
         reason = guard.lost() => Some(reason),
         () = end_of_input() => None,
         _ = signals.end(|| {}) => None,
+        // Process 1 collects them at all times.
+        () = reap_orphans() => None,
     };
     let released = guard.release().await;
     match (reason, released) {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use lockkeeper::backend::Kind;
 use lockkeeper::{Client, ErrorKind};
+use tokio::time::timeout;
 
 use super::{connect, internal, print};
 use crate::exit::{Code, Failure, say};
@@ -133,13 +134,23 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
             Err(Failure::new(Code::NotAcquired, format!("{name:?} is not closed, so there is nothing to remove")))
         }
         Arguments::Wait(wait) => {
-            let (client, name) = wait.latch.find().await?;
+            let (began, limit) = (tokio::time::Instant::now(), wait.wait.unwrap_or(Duration::MAX));
+            let finding = async {
+                let (client, name) = wait.latch.find().await?;
+                let is_set = client.inspect(&name).await?.is_some();
+                Ok::<_, Failure>((client, name, is_set))
+            };
+            // As for a lock: a store that does not answer costs no more than the wait, if there is to be one.
+            let patience = if limit.is_zero() { Duration::MAX } else { limit };
+            let late = |_| Failure::new(Code::Unavailable, format!("the store did not answer within {limit:?} (-w)"));
+            let (client, name, is_set) = timeout(patience, finding).await.map_err(late)??;
             let mut signals = Signals::take().map_err(|error| internal("cannot receive signals", &error))?;
-            if client.inspect(&name).await?.is_none() {
+            if !is_set {
                 say(&format!("no latch {name:?} is set: it was never set, or is open already; check the name"));
             }
             let latch = client.latch(&name);
-            let opening = if let Some(limit) = wait.wait { latch.wait().timeout(limit) } else { latch.wait() };
+            let left = limit.saturating_sub(began.elapsed());
+            let opening = if wait.wait.is_some() { latch.wait().timeout(left) } else { latch.wait() };
             let opened = waiting::shown(&client, &name, tokio::time::Instant::now(), opening.into_future());
             let opened = tokio::select! {
                 opened = opened => opened,

@@ -15,6 +15,7 @@ pub(crate) mod semaphore;
 pub(crate) mod show;
 pub(crate) mod watch;
 
+use std::fmt::Write as _;
 use std::future::Future;
 use std::io::{self, Write as _};
 
@@ -24,6 +25,7 @@ use serde::Serialize;
 use crate::args::Verb;
 use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
+use crate::terminal::is_unsafe;
 
 /// Runs the verb and returns the exit status.
 pub(crate) fn run(verb: Verb) -> u8 {
@@ -81,6 +83,17 @@ pub(crate) fn print_text(text: &str) -> Result<u8, Failure> {
     }
 }
 
+/// One line of JSON. What could move the cursor or turn the direction of text is written as `\u202e`, which means the same.
 fn json(value: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string(value).map_err(|error| Failure::new(Code::Internal, format!("cannot write this as JSON: {error}")))
+    let text = serde_json::to_string(value)
+        .map_err(|error| Failure::new(Code::Internal, format!("cannot write this as JSON: {error}")))?;
+    let mut safe = String::with_capacity(text.len());
+    for character in text.chars() {
+        if is_unsafe(character) {
+            let _ = write!(safe, "\\u{:04x}", u32::from(character));
+        } else {
+            safe.push(character);
+        }
+    }
+    Ok(safe)
 }

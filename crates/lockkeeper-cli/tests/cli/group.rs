@@ -145,6 +145,24 @@ fn as_process_1_orphans_are_reaped_and_a_loss_does_not_cost_the_grace() {
     let ended = end(&mut command);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(80), "counted\n"), "{ended:?}");
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+    // While it holds a lock without a command, and while it waits for one.
+    let (url, binary) = (fresh(), env!("CARGO_BIN_EXE_lockkeeper"));
+    let holder = end(&mut run([
+        "-S",
+        &url,
+        "busy",
+        "sh",
+        "-c",
+        &format!(
+            "
+        for verb in 'hold -S {url} free' 'run -S {url} -w 1 busy true'; do
+            sleep 1 | env -u LOCKKEEPER_AROUND unshare --pid --fork --mount-proc sh -c \"
+                (sleep 0.2; sleep 0.4; grep -l '^State:.Z' /proc/[0-9]*/status; echo counted) & (sleep 0.1 &)
+                exec {binary} $verb 2>&1\" | grep -v -e token -e 'is held'
+        done"
+        ),
+    ]));
+    assert_eq!(holder.stdout, "counted\ncounted\n", "{holder:?}");
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::config::Directory;
-use crate::util::{assert_refused, end, run};
+use crate::stores::fresh;
+use crate::util::{assert_refused, end, lockkeeper, run};
 
 /// A server that answers everything with this, or with nothing at all. Its port.
 fn server(answer: &'static [u8]) -> u16 {
@@ -33,12 +34,28 @@ fn server(answer: &'static [u8]) -> u16 {
 
 #[test]
 fn escapes_and_direction_marks_of_a_server_do_not_reach_the_terminal() {
-    let port = server("-ERR \u{1b}]0;owned\u{7} \u{1b}[2J \u{202e}evil\r\n".as_bytes());
-    let ended = end(&mut run(["-S", &format!("redis://127.0.0.1:{port}"), "-w", "5", "job", "true"]));
-    assert!(ended.code.is_some_and(|code| code >= 64), "{ended:?}");
-    let is_bad = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
-    assert!(!ended.stderr.contains(is_bad), "{ended:?}");
-    assert!(ended.stderr.contains("evil"), "the text itself is told: {ended:?}");
+    let port = server("-ERR \u{1b}]0;owned\u{7} \u{1b}[2J \u{9b}1m \u{202e}evil\r\n".as_bytes());
+    let url = format!("redis://127.0.0.1:{port}");
+    for words in
+        [&["run", "-S", &url, "-w", "5", "job", "true"][..], &["doctor", "-S", &url], &["doctor", "-o", "json", "-S", &url]]
+    {
+        let ended = end(&mut lockkeeper(words));
+        assert!(ended.code.is_some_and(|code| code >= 64), "{ended:?}");
+        let is_bad = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
+        let said = ended.stdout + &ended.stderr;
+        assert!(!said.contains(is_bad), "{words:?}: {said:?}");
+        assert!(said.contains("evil"), "the text itself is told: {said:?}");
+    }
+}
+
+/// Names are others' text, too.
+#[test]
+fn direction_marks_in_a_name_do_not_reach_the_terminal_as_json() {
+    let (url, name) = (fresh(), "a\u{202e}b");
+    let ended = end(&mut run(["-S", &url, name, env!("CARGO_BIN_EXE_lockkeeper"), "list", "-S", &url, "-o", "json"]));
+    assert!(ended.stdout.contains("a\\u202eb"), "{ended:?}");
+    let read: serde_json::Value = serde_json::from_str(&ended.stdout).expect("it is JSON");
+    assert_eq!(read[0]["name"], name);
 }
 
 #[test]
@@ -50,6 +67,10 @@ fn a_frozen_server_costs_no_more_than_the_wait() {
         69,
         "did not answer within 1s",
     );
+    assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
+    let began = Instant::now();
+    let url = format!("redis://127.0.0.1:{port}");
+    assert_refused(&mut lockkeeper(["latch", "wait", "-S", &url, "-w", "1s", "job"]), 69, "did not answer within 1s");
     assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
 }
 

@@ -24,6 +24,48 @@ fn a_named_pipe_as_database_is_refused_at_once() {
     assert_refused(command.stdin(Stdio::null()), 64, "is not a regular file");
 }
 
+/// Also while it waits for a lock: nobody could end it but by KILL.
+#[test]
+fn a_named_pipe_as_config_file_is_refused_at_once() {
+    let directory = Directory::new("named-pipe-config");
+    let file = directory.0.join("lockkeeper.toml");
+    rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
+        .expect("a pipe");
+    let file = file.to_str().expect("text");
+    for (store, variable) in
+        [(format!("config:{file}"), ""), (format!("rediss://127.0.0.1:1?ca={file}"), ""), (String::new(), file)]
+    {
+        let mut command = Command::new("timeout");
+        command.args(["--signal=KILL", "20", env!("CARGO_BIN_EXE_lockkeeper"), "run"]);
+        if store.is_empty() {
+            command.env_remove("LOCKKEEPER_STORE").env("LOCKKEEPER_CONFIG", variable);
+        } else {
+            command.args(["-S", &store]);
+        }
+        assert_refused(command.args(["job", "true"]).stdin(Stdio::null()), 64, "is not a regular file");
+    }
+}
+
+/// Where all can write, anybody may have put it there.
+#[test]
+fn a_database_of_another_user_is_refused_where_all_can_write() {
+    if !rustix::process::geteuid().is_root() {
+        let test = "a_database_of_another_user_is_refused_where_all_can_write";
+        return lockkeeper::conformance::skip(test, "only root can make one");
+    }
+    let directory = Directory::new("database-foreign");
+    let file = directory.0.join("locks.db");
+    assert_eq!(end(&mut run(["-S", &url(&file), "job", "true"])).code, Some(0));
+    for path in [file.clone(), directory.0.join("locks.db-live")] {
+        chown(path, Some(4711), None).expect("root may");
+    }
+    // An operator may look at the store of a user, in that user's own directory; doctor says whose it is.
+    let ended = end(&mut lockkeeper(["doctor", "-S", &url(&file)]));
+    assert!(ended.code == Some(0) && ended.stdout.contains("another user (uid 4711)"), "{ended:?}");
+    fs::set_permissions(&directory.0, Permissions::from_mode(0o1777)).expect("a directory");
+    assert_refused(&mut run(["-S", &url(&file), "job", "true"]), 69, "belongs to another user (uid 4711)");
+}
+
 #[test]
 fn a_live_directory_that_others_can_write_is_refused() {
     let directory = Directory::new("live-open");

@@ -148,6 +148,7 @@ impl Builder {
         if let Some(program) = self.program {
             session.set_program(program);
         }
+        session.set_place(url.clone());
         Ok(Client::new(session, url, target))
     }
 }

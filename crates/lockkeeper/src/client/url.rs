@@ -197,11 +197,14 @@ impl Target {
                 Err(Error::new(ErrorKind::Config, format!("{config} is a cluster, which cannot be one of several servers")))
             }
             #[cfg(feature = "redis-single")]
-            Self::Redis(config) => match RedisStore::connect((*config).clone(), &runtime).await {
-                Ok(store) => Ok((store, None)),
-                Err(error) if error.is_outage() => Ok((Arc::new(RedisStore::unconnected(*config, &runtime)), Some(error))),
-                Err(error) => Err(error),
-            },
+            Self::Redis(config) => {
+                let config = config.as_one_of_several();
+                match RedisStore::connect(config.clone(), &runtime).await {
+                    Ok(store) => Ok((store, None)),
+                    Err(error) if error.is_outage() => Ok((Arc::new(RedisStore::unconnected(config, &runtime)), Some(error))),
+                    Err(error) => Err(error),
+                }
+            }
             #[cfg(feature = "mysql")]
             Self::Mysql(_) => Err(Error::new(ErrorKind::Config, format!("{self} cannot be one of several servers"))),
             #[cfg(feature = "etcd")]

@@ -2,7 +2,7 @@
 //! lasted longer than they bear.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Core, Patience, Trouble, lock};
@@ -16,6 +16,9 @@ const PROBE: Duration = Duration::from_millis(250);
 
 /// An outage is believed for this long after the last failed request. A client that was idle does not know whether the store is back.
 const BELIEVED: Duration = Duration::from_secs(10);
+
+/// A failure this long after the first one makes it an outage. What is cut together with a connection that is made again at once is none.
+const CONFIRMED: Duration = Duration::from_millis(20);
 
 const CONNECTED: u8 = 0;
 const DISCONNECTED: u8 = 1;
@@ -38,12 +41,18 @@ pub(super) struct Link {
     outages: Mutex<[Option<Outage>; 2]>,
     /// Names may be served by different servers, of which some may be down: an outage of one says nothing of the others.
     is_spread: bool,
+    /// An outage was logged, and not yet its end. Changed only while `outages` is locked.
+    told: AtomicBool,
+    /// When the last outage ended, in nanoseconds. What was sent before it, and fails after it, tells of no other one.
+    up_since: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Outage {
     /// When the first request that failed was sent, or failed at once.
     began: Instant,
+    /// When the first request failed.
+    first: Instant,
     /// When the last request failed, and why.
     last: Instant,
     error: Error,
@@ -62,7 +71,13 @@ impl Link {
         // Two names of different slots, where a store has slots.
         let names = ["a", "b"].map(Name::new);
         let is_spread = matches!(&names, [Ok(a), Ok(b)] if backend.atomic_groups(&[a, b]).len() > 1);
-        Self { state: AtomicU8::new(CONNECTED), outages: Mutex::default(), is_spread }
+        Self {
+            state: AtomicU8::new(CONNECTED),
+            outages: Mutex::default(),
+            is_spread,
+            told: AtomicBool::new(false),
+            up_since: AtomicU64::new(0),
+        }
     }
 
     fn change(&self, from: u8, to: u8) -> bool {
@@ -76,14 +91,14 @@ impl Core {
         self.link.state.load(Ordering::Relaxed) == CONNECTED
     }
 
-    /// Remembers whether the store answers. Stores log an outage themselves, with the address of the server.
+    /// Remembers whether the store answers, and logs an outage once, and its end once. Where names are served by different servers, the store logs that
+    /// itself, for each of them.
     ///
     /// A request without an answer was sent `silent_for` ago.
     pub(super) fn note_answer(&self, way: Way, error: Option<&Error>, silent_for: Duration) {
         if let Some(error) = error {
             self.notify(&Event::RequestFailed { error });
         }
-        let store = self.capabilities.store;
         match error.filter(|error| error.is_trouble()) {
             None if self.link.state.load(Ordering::Relaxed) != DISCONNECTED => {}
             None => {
@@ -95,32 +110,48 @@ impl Core {
                     return;
                 }
                 let changed = self.link.change(DISCONNECTED, CONNECTED);
+                let told = self.link.told.swap(false, Ordering::Relaxed);
+                self.link.up_since.store(now.as_nanos(), Ordering::Relaxed);
                 drop(outages);
+                if told {
+                    tracing::info!(store = self.place(), "the store answers again");
+                }
                 if changed {
-                    tracing::debug!(store, "the store answers again");
                     self.notify(&Event::Reconnected);
                 }
             }
             Some(error) => {
-                if self.link_failed(way, error, silent_for) {
-                    tracing::debug!(store, %error, "the store does not answer");
+                let (first, tell) = self.link_failed(way, error, silent_for);
+                if tell {
+                    tracing::warn!(store = self.place(), %error, "the store does not answer; trying on");
+                }
+                if first {
                     self.notify(&Event::Disconnected);
                 }
             }
         }
     }
 
-    /// Remembers a failed request; whether it is the first one.
-    fn link_failed(&self, way: Way, error: &Error, silent_for: Duration) -> bool {
+    /// Where the store is, without a password.
+    fn place(&self) -> &str {
+        self.place.get().map_or(self.capabilities.store, String::as_str)
+    }
+
+    /// Remembers a failed request; whether it is the first one, and whether to tell.
+    fn link_failed(&self, way: Way, error: &Error, silent_for: Duration) -> (bool, bool) {
         let now = self.runtime.now();
         let began = Instant::from_nanos(now.as_nanos().saturating_sub(silent_for.as_nanos() as u64));
         let mut outages = lock(&self.link.outages);
         let outage = &mut outages[way as usize];
         match outage.as_mut().filter(|outage| outage.is_believed(now)) {
             Some(outage) => (outage.last, outage.error) = (now, error.clone()),
-            None => *outage = Some(Outage { began, last: now, error: error.clone(), probe_at: now }),
+            None => *outage = Some(Outage { began, first: now, last: now, error: error.clone(), probe_at: now }),
         }
-        self.link.change(CONNECTED, DISCONNECTED)
+        let lasts = outages.iter().flatten().any(|outage| now.since(outage.first) >= CONFIRMED);
+        let is_new = began.as_nanos() >= self.link.up_since.load(Ordering::Relaxed);
+        let confirmed = is_new && (lasts || !silent_for.is_zero());
+        let tell = confirmed && !self.link.is_spread && !self.link.told.swap(true, Ordering::Relaxed);
+        (self.link.change(CONNECTED, DISCONNECTED), tell)
     }
 
     /// The last client is gone. Tells whether it was connected; it is not counted from here on.

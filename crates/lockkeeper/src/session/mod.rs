@@ -7,6 +7,7 @@ mod acquisition;
 mod closing;
 mod held;
 mod hold;
+mod holders;
 mod keeper;
 mod link;
 mod liveness;
@@ -108,6 +109,12 @@ impl Session {
     pub(crate) fn set_program(&self, name: String) {
         // Set once, by the builder.
         let _ = self.core().program.set(name);
+    }
+
+    /// Says where the store is, for the log.
+    pub(crate) fn set_place(&self, url: String) {
+        // Set once, by the builder.
+        let _ = self.core().place.set(url);
     }
 
     /// This client's id.

@@ -31,6 +31,10 @@ pub(crate) struct Core {
     pub(super) observer: Arc<dyn Observer>,
     /// The program's name on the client card, if it is not that of the executable.
     pub(super) program: OnceLock<String>,
+    /// The store's URL without a password, if it has one.
+    pub(super) place: OnceLock<String>,
+    /// When the store may be asked again who holds a name that a call did not get, in nanoseconds.
+    pub(super) next_look: AtomicU64,
     /// The process that opened the session. A forked child shares its connections and its owners, and must not use them.
     pub(super) process: u32,
     pub(super) next_number: AtomicU64,
@@ -73,6 +77,8 @@ impl Core {
             settings,
             observer,
             program: OnceLock::new(),
+            place: OnceLock::new(),
+            next_look: AtomicU64::new(0),
             process: runtime::process_id(),
             next_number: AtomicU64::new(1),
             queues: Queues::default(),

@@ -81,10 +81,15 @@ impl Target {
         self.name.as_ref().map_err(Clone::clone)
     }
 
-    /// The error for a wait that others outlasted.
-    pub(super) fn timeout(&self) -> Error {
+    /// The error for a wait of so long that others outlasted. It names them, if the store tells at once.
+    async fn timeout(&self, waited: Duration) -> Error {
         let name = self.name.as_ref().map_or("", Name::as_str);
-        Error::new(ErrorKind::Timeout, format!("{name:?} was held by others for as long as the call was allowed to wait"))
+        let holders = match &self.name {
+            Ok(name) => self.session.core().holders(name, waited).await,
+            Err(_) => None,
+        };
+        let by = holders.unwrap_or_else(|| "others".to_owned());
+        Error::new(ErrorKind::Timeout, format!("{name:?} was not free within {waited:?}; it is held by {by}"))
     }
 }
 
@@ -230,7 +235,11 @@ impl<G: Guard> IntoFuture for Acquiring<G> {
         let Self { target, claim, limits, terms, .. } = self;
         match claim {
             Ok(claim) => Box::pin(async move {
-                acquire(&target, claim, limits.patience(), terms).await?.map(G::new).ok_or_else(|| target.timeout())
+                match acquire(&target, claim, limits.patience(), terms).await? {
+                    Some(held) => Ok(G::new(held)),
+                    // Boxed: few calls end so.
+                    None => Err(Box::pin(target.timeout(limits.timeout.unwrap_or_default())).await),
+                }
             }),
             Err(error) => Box::pin(std::future::ready(Err(error))),
         }

@@ -114,7 +114,8 @@ impl IntoFuture for WaitCall {
             let deadline = patience.deadline(began);
             let mut watching = Watching { target: &self.target, op: self.op, deadline };
             wait(session, patience, began, &mut watching).await?.ok_or_else(|| {
-                Error::new(ErrorKind::Timeout, format!("{:?} was not there in the time allowed for waiting", self.target))
+                let waited = self.limits.timeout.unwrap_or_default();
+                Error::new(ErrorKind::Timeout, format!("the wait for {:?} ended after {waited:?} without success", self.target))
             })
         })
     }

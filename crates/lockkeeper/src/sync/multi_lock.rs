@@ -265,8 +265,8 @@ impl IntoFuture for AcquiringAll {
             let acquired = self.locks.acquire_all(self.limits.patience(), self.terms).await?;
             acquired.ok_or_else(|| {
                 let count = self.locks.parts.len();
-                let message =
-                    format!("one or more of {count} locks were held by others for as long as the call was allowed to wait");
+                let waited = self.limits.timeout.unwrap_or_default();
+                let message = format!("one or more of {count} locks were not free within {waited:?}");
                 Error::new(ErrorKind::Timeout, message)
             })
         })

@@ -212,7 +212,7 @@ impl tracing::Subscriber for Said {
         event.record(&mut text);
         assert!(!text.0.contains("hunter2"), "{}", text.0);
         // Other tests of this binary speak of other servers.
-        if self.port.get().is_some_and(|port| text.0.contains(port) && text.0.contains("server=")) {
+        if self.port.get().is_some_and(|port| text.0.contains(port) && text.0.contains("message=the store")) {
             let count = if *event.metadata().level() == tracing::Level::WARN { &self.warnings } else { &self.infos };
             count.fetch_add(1, Ordering::SeqCst);
         }

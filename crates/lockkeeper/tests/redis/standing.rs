@@ -243,7 +243,8 @@ async fn an_evicted_lock_is_told_to_its_holder_and_tokens_still_grow() {
 async fn a_foreign_key_is_a_typed_error_of_every_object_and_of_inspect() {
     let Some((server, mut eyes)) = own("foreign keys", &[]) else { return };
     let client = Client::connect(server.url(0)).await.unwrap();
-    for make in ["SET k text", "LPUSH k a", "SADD k a", "HSET k somebody 1"] {
+    let found = [("SET k text", "a string"), ("LPUSH k a", "a list"), ("SADD k a", "a set"), ("HSET k somebody 1", "a hash")];
+    for (make, found) in found {
         tell(&mut eyes, "DEL k");
         tell(&mut eyes, make);
         let refusals = tokio::time::timeout(ms(5_000), async {
@@ -261,6 +262,7 @@ async fn a_foreign_key_is_a_typed_error_of_every_object_and_of_inspect() {
         let refusals = refusals.await.unwrap_or_else(|_| panic!("{make}: somebody waits for ever"));
         for (at, error) in refusals.into_iter().enumerate() {
             assert_eq!(error.as_ref().map(lockkeeper::Error::kind), Some(ErrorKind::ForeignKey), "{make}, {at}: {error:?}");
+            assert!(error.as_ref().is_some_and(|error| error.to_string().contains(found)), "{make}, {at}: {error:?}");
         }
         let there: String = redis::cmd("TYPE").arg("k").query(&mut eyes).unwrap();
         assert_ne!(there, "none", "{make}: it is not ours to remove");

@@ -17,9 +17,7 @@ use std::path::Path;
 
 use self::tree::Value;
 use crate::error::{Error, ErrorKind, Result};
-
-/// No file of settings is longer.
-const MOST_BYTES: u64 = 1 << 20;
+use crate::runtime;
 
 /// The URL of the store that the file names.
 pub(super) fn store_of(file: &Path) -> Result<String> {
@@ -27,14 +25,15 @@ pub(super) fn store_of(file: &Path) -> Result<String> {
     read(file, &|variable| std::env::var(variable).ok()).map_err(told)
 }
 
+fn contents(file: &Path) -> std::result::Result<(fs::Metadata, String), String> {
+    let unreadable = |error: std::io::Error| format!("cannot be read: {error}");
+    let (meta, bytes) = runtime::read_file(file).map_err(unreadable)?;
+    Ok((meta, String::from_utf8(bytes).map_err(|_| "cannot be read: it is not UTF-8 text".to_owned())?))
+}
+
 /// `Err`: what is wrong, in one line.
 fn read(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> std::result::Result<String, String> {
-    let unreadable = |error| format!("cannot be read: {error}");
-    let meta = fs::metadata(file).map_err(unreadable)?;
-    if meta.len() > MOST_BYTES {
-        return Err("is longer than any config file; is it one?".to_owned());
-    }
-    let text = fs::read_to_string(file).map_err(unreadable)?;
+    let (meta, text) = contents(file)?;
     let is_yaml = file.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
     if is_yaml {
         return of_redisson(file, &text, &meta, environment);
@@ -53,8 +52,7 @@ fn read(file: &Path, environment: &dyn Fn(&str) -> Option<String>) -> std::resul
                 return Err("redisson names this file itself".to_owned());
             }
             let inside = |why: String| format!("{}: {why}", other.display());
-            let meta = fs::metadata(&other).map_err(unreadable).map_err(inside)?;
-            let text = fs::read_to_string(&other).map_err(unreadable).map_err(inside)?;
+            let (meta, text) = contents(&other).map_err(inside)?;
             of_redisson(&other, &text, &meta, environment).map_err(inside)
         }
     }

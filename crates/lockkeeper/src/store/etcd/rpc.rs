@@ -309,7 +309,8 @@ fn endpoint(config: &Config, member: usize) -> Result<Endpoint> {
         .keep_alive_while_idle(true);
     let Some(tls) = &config.tls else { return Ok(endpoint) };
     let read = |file: &std::path::Path| {
-        std::fs::read(file)
+        crate::runtime::read_file(file)
+            .map(|(_, bytes)| bytes)
             .map_err(|error| Error::new(ErrorKind::Config, format!("cannot read {}: {error}", file.display())).with_source(error))
     };
     let mut with = ClientTlsConfig::new();

@@ -162,9 +162,9 @@ impl Config {
     /// The file with the certificates of authorities, if it cannot be used.
     pub(super) fn check_authorities(&self) -> Result<()> {
         let Some(file) = &self.authorities else { return Ok(()) };
-        let read = std::fs::read_to_string(file).map_err(|cause| cause.to_string());
-        match read {
-            Ok(text) if text.contains("-----BEGIN CERTIFICATE-----") => Ok(()),
+        let read = crate::runtime::read_file(file).map_err(|cause| cause.to_string());
+        match read.map(|(_, bytes)| String::from_utf8_lossy(&bytes).contains("-----BEGIN CERTIFICATE-----")) {
+            Ok(true) => Ok(()),
             other => {
                 let why = other.err().unwrap_or_else(|| "there is none".to_owned());
                 let message = format!("cannot read the certificates in ssl-ca={}: {why}", file.display());

@@ -53,7 +53,8 @@ fn roots(file: &str) -> Result<RootCertStore> {
         Error::new(ErrorKind::Config, format!("cannot read the certificates in sslrootcert={file}: {cause}"))
     };
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(file).map_err(|cause| refused(&cause))? {
+    let (_, text) = crate::runtime::read_file(file.as_ref()).map_err(|cause| refused(&cause))?;
+    for certificate in CertificateDer::pem_slice_iter(&text) {
         let certificate = certificate.map_err(|cause| refused(&cause))?;
         roots.add(certificate).map_err(|cause| refused(&cause))?;
     }

@@ -27,6 +27,8 @@ pub struct Config {
     pub(super) durability: Durability,
     /// Whether the server tells waiters of releases; else they poll.
     pub(super) push: bool,
+    /// The server is one of a quorum.
+    pub(super) one_of_several: bool,
 }
 
 /// How a server is found.
@@ -69,6 +71,12 @@ pub(super) fn wrong(message: impl Into<String>) -> Error {
 }
 
 impl Config {
+    /// The same server, as one of a quorum.
+    #[cfg(feature = "redlock")]
+    pub(crate) fn as_one_of_several(&self) -> Self {
+        Self { one_of_several: true, ..self.clone() }
+    }
+
     /// Understands a Redis URL.
     ///
     /// # Errors
@@ -149,6 +157,7 @@ impl Config {
             )?,
             durability: options.durability()?,
             push: options.push()?,
+            one_of_several: false,
         };
         options.nothing_is_left(url.scheme())?;
         Ok(config)

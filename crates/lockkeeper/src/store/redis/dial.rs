@@ -78,7 +78,8 @@ fn client(config: &Config, info: ConnectionInfo) -> Result<redis::Client> {
         let _ = rustls::crypto::ring::default_provider().install_default();
     }
     let read = |file: &std::path::PathBuf| {
-        std::fs::read(file).map_err(|why| Error::new(ErrorKind::Config, format!("cannot read {}: {why}", file.display())))
+        let read = crate::runtime::read_file(file).map(|(_, bytes)| bytes);
+        read.map_err(|why| Error::new(ErrorKind::Config, format!("cannot read {}: {why}", file.display())))
     };
     let client_tls = match &tls.certificate {
         Some((certificate, key)) => Some(redis::ClientTlsConfig { client_cert: read(certificate)?, client_key: read(key)? }),

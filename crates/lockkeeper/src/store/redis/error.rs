@@ -93,7 +93,13 @@ pub(super) fn of_connecting(error: RedisError, to: &super::Config) -> Error {
         None => match of_certificate(&error.to_string(), to) {
             Some(why) => Error::new(ErrorKind::Unavailable, format!("no TLS connection to {to}: {why}")).with_source(error),
             None => {
-                Error::new(ErrorKind::Unavailable, format!("cannot reach {to}; is the server running there?")).with_source(error)
+                // Right after it was accepted: what a port does that expects TLS.
+                let hint = if to.tls.is_none() && (error.is_connection_dropped() && !error.is_connection_refusal()) {
+                    "is it a port for TLS (rediss://)?"
+                } else {
+                    "is the server running there?"
+                };
+                Error::new(ErrorKind::Unavailable, format!("cannot reach {to}; {hint}")).with_source(error)
             }
         },
     }
@@ -114,11 +120,16 @@ fn of_certificate(words: &str, to: &super::Config) -> Option<String> {
         "the server's certificate has expired; renew it, or set this machine's clock"
     } else if is("not valid for name") || is("NotValidForName") {
         "the server's certificate is for another name; connect by a name that is in it, or have this one added (subjectAltName)"
-    } else if is("CertificateRequired") || is("CertificateUnknown") || is("BadCertificate") || is("HandshakeFailure") {
+    } else if ["CertificateRequired", "CertificateUnknown", "BadCertificate", "HandshakeFailure", "UnknownCA"].into_iter().any(is)
+    {
         "the server wants a certificate of this client that it trusts; give one with ?cert=FILE&key=FILE"
     } else if is("InvalidContentType") || is("corrupt message") {
         "the server does not speak TLS on this port; use its TLS port, or redis:// instead of rediss://"
-    } else if is("certificate") {
+    } else if is("InconsistentKeys") || is("keys may not be consistent") {
+        "the certificate in cert= and the key in key= do not belong together"
+    } else if is("ProtocolVersion") {
+        "the server knows only versions of TLS that are not safe any more; let it speak TLS 1.2 or later"
+    } else if to.tls.is_some() && (is("certificate") || is("private key")) {
         return Some(words.to_owned());
     } else {
         return None;

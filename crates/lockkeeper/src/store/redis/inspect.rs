@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use uuid::Uuid;
 
-use super::locks::refusal;
+use super::locks::no_lock;
 use super::request::{Failed, Request};
 use super::{RedisStore, millis, names, parsed, script};
 use crate::backend::{Claim, ClientCard, Forced, Holder, Kind, Listing, Page, Snapshot, Waiter};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::name::{Name, matches_pattern};
 use crate::owner::{ClientId, WireOwner};
 
@@ -46,12 +46,12 @@ impl RedisStore {
             "latch" => (Kind::Latch, true),
             // Nobody says what it counts, or somebody else changed it since we did.
             "number" => (marked(&mark), false),
-            _ => return Err(foreign(name)),
+            _ => return Err(no_lock(name, ended)),
         };
         let mut found =
             Snapshot { name: name.clone(), kind, holders: Vec::new(), queue: Vec::new(), value: None, total: None, certain };
         if matches!(kind, Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch) {
-            let free: i64 = value.first().and_then(|number| number.parse().ok()).ok_or_else(|| foreign(name))?;
+            let free: i64 = value.first().and_then(|number| number.parse().ok()).ok_or_else(|| no_lock(name, 1))?;
             found.value = Some(free);
             if kind == Kind::Semaphore {
                 // What ended is free, whether or not a request has taken it back yet.
@@ -194,11 +194,6 @@ fn marked(mark: &str) -> Kind {
         "latch" => Kind::Latch,
         _ => Kind::CountingSemaphore,
     }
-}
-
-/// The error for a key that is no lock.
-fn foreign(name: &Name) -> Error {
-    refusal(&[-3], name, Kind::Mutex)
 }
 
 /// The folded id of an owner's client, and its number. `owner` is an owner as the store writes it, or the id of a permit.

@@ -270,10 +270,7 @@ pub(super) fn refusal(numbers: &[i64], name: &Name, wanted: Kind) -> Error {
     };
     match *numbers {
         [-2, code] if found(code).is_some() => found(code).unwrap_or(wanted).instead_of(wanted, name),
-        [-3] => Error::new(
-            ErrorKind::ForeignKey,
-            format!("the key {name:?} is in use for something that is no lock; choose another name or remove the key"),
-        ),
+        [-3, found] => no_lock(name, found),
         [-4, size] if wanted == Kind::Semaphore => Error::new(
             ErrorKind::InvalidArgument,
             format!("the semaphore {name:?} has {size} permits in all; ask for {size}, or resize it"),
@@ -284,6 +281,14 @@ pub(super) fn refusal(numbers: &[i64], name: &Name, wanted: Kind) -> Error {
         [-4, number] => Error::new(ErrorKind::InvalidArgument, format!("{number} permits exceed the maximum of {}", 1_u64 << 52)),
         _ => error::unexpected(&Value::Array(numbers.iter().copied().map(Value::Int).collect())),
     }
+}
+
+/// The error for a key that is no lock, by the number that the scripts have for its type.
+pub(super) fn no_lock(name: &Name, found: i64) -> Error {
+    let types = ["", "a string, ", "a list, ", "a set, ", "a sorted set, ", "a hash, ", "a stream, "];
+    let found = usize::try_from(found).ok().and_then(|found| types.get(found)).unwrap_or(&"");
+    let message = format!("the key {name:?} is {found}not a lock; choose another name or remove the key");
+    Error::new(ErrorKind::ForeignKey, message)
 }
 
 pub(super) fn text(value: impl ToString) -> Vec<u8> {

@@ -1,4 +1,5 @@
-//! Says once that a server cannot be reached any more, and once that it is back: per client, however many requests and connections fail.
+//! Says once that one of several servers cannot be reached any more, and once that it is back: per client, however many requests and connections
+//! fail. Of a store that is one server the session says that.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,8 +8,12 @@ use crate::error::Error;
 use crate::runtime::Instant;
 
 /// The servers of one client, by address. All connections of the client share it.
-#[derive(Debug, Default)]
-pub(super) struct Outages(Mutex<HashMap<String, State>>);
+#[derive(Debug)]
+pub(super) struct Outages {
+    /// There are several servers.
+    several: bool,
+    servers: Mutex<HashMap<String, State>>,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum State {
@@ -21,9 +26,16 @@ enum State {
 }
 
 impl Outages {
+    pub(super) fn new(several: bool) -> Self {
+        Self { several, servers: Mutex::default() }
+    }
+
     /// A connection was made.
     pub(super) fn connected(&self, server: String, now: Instant) {
-        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.several {
+            return;
+        }
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(State::Down(since)) = servers.insert(server.clone(), State::Up(now)) {
             tracing::info!(server, after = ?now.since(since), "connected to redis again");
         }
@@ -32,7 +44,7 @@ impl Outages {
     /// An attempt that began at `began` failed. It is told when it began after another one had failed. An attempt that is older than the last
     /// success says nothing; nor does a server that was never reached: its first caller gets the error.
     pub(super) fn failed(&self, server: &str, error: &Error, began: Instant, now: Instant) {
-        let mut servers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(state) = servers.get_mut(server) else { return };
         match *state {
             State::Up(since) if since < began => *state = State::Doubted(now),
@@ -52,10 +64,10 @@ mod tests {
 
     #[test]
     fn an_outage_begins_with_the_second_attempt_that_fails_in_a_row() {
-        let outages = Outages::default();
+        let outages = Outages::new(true);
         let at = Instant::from_nanos;
         let failed = |began, now| outages.failed("s", &Error::new(ErrorKind::Unavailable, "refused"), at(began), at(now));
-        let down = || matches!(outages.0.lock().unwrap().get("s"), Some(State::Down(_)));
+        let down = || matches!(outages.servers.lock().unwrap().get("s"), Some(State::Down(_)));
         failed(0, 1);
         assert!(!down(), "never reached");
         outages.connected("s".to_owned(), at(10));

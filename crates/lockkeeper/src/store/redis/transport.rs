@@ -36,7 +36,8 @@ enum Topology {
 
 impl Transport {
     pub(super) fn new(config: Config, runtime: Runtime) -> Arc<Self> {
-        Self::telling(config, runtime, Arc::default())
+        let several = config.is_cluster() || config.one_of_several;
+        Self::telling(config, runtime, Arc::new(Outages::new(several)))
     }
 
     fn telling(config: Config, runtime: Runtime, outages: Arc<Outages>) -> Arc<Self> {

@@ -55,6 +55,7 @@ impl Files {
         let is_new = !file.exists();
         if !is_new {
             recognise(&file)?;
+            self_test::database(&file, directory)?;
         }
         let mode = mode_for(&file, directory)?;
         let mut live = file.clone().into_os_string();

@@ -53,6 +53,22 @@ pub(super) fn filesystem(directory: &Path) -> Result<()> {
     }
 }
 
+/// Refuses a database that another user made where all can write: nobody who may be trusted has put it there, and its owner can free every lock in it.
+pub(super) fn database(file: &Path, directory: &Path) -> Result<()> {
+    let look_at = |path: &Path| std::fs::metadata(path).map_err(|cause| error::of_file(cause, "look at", path));
+    let (found, above) = (look_at(file)?, look_at(directory)?);
+    let trusted = [rustix::process::geteuid().as_raw(), 0].contains(&found.uid());
+    if trusted || above.mode() & 0o002 == 0 {
+        return Ok(());
+    }
+    let (file, uid, directory) = (file.display(), found.uid(), directory.display());
+    let message = format!(
+        "{file} belongs to another user (uid {uid}), in {directory}, where all users can write; it is not used: name a file in a \
+         directory of your own, or share one that root or a group made"
+    );
+    Err(Error::new(ErrorKind::Denied, message))
+}
+
 /// Refuses a `-live` directory that somebody else prepared: its owner could make dead clients look alive, and the other way round.
 pub(super) fn live_directory(live: &Path, file: &Path, mode: u32) -> Result<()> {
     let refuse = |why: String| {
@@ -102,8 +118,11 @@ fn write_probe(path: &Path) -> io::Result<()> {
 
 /// Whoever may write the file may take and free every lock in it.
 pub(super) fn users(file: &Path) -> Finding {
-    let mode = std::fs::metadata(file).map_or(0, |told| told.permissions().mode());
-    if mode & 0o077 == 0 {
+    let (mode, owner) = std::fs::metadata(file).map_or((0, None), |told| (told.permissions().mode(), Some(told.uid())));
+    let other = owner.filter(|owner| *owner != rustix::process::geteuid().as_raw());
+    if let Some(uid) = other {
+        Finding::doubtful("users", format!("it belongs to another user (uid {uid}), who can free every lock in it"))
+    } else if mode & 0o077 == 0 {
         Finding::fine("users", "this user only")
     } else {
         Finding::doubtful(

@@ -1,12 +1,12 @@
 -- Tells all about KEYS[1] at one moment, and changes nothing.
 --
 -- Reply: {what it is as lib/kind says, our mark of its kind, lease left in ms, a hash's fields or a string's number, places in the fair
---         queue with ms left, waiting writers with since and ms left, readers with ms left, permits with ms left, permits that ended}
+--         queue with ms left, waiting writers with since and ms left, readers with ms left, permits with ms left, permits that ended; of what is no lock its type}
 
 local kind, marked_kind = found_kind()
 local value, places, writers, reads, permits, ended = {}, {}, {}, {}, {}, 0
 if kind == 'foreign' then
-  return {kind, '', -1, value, places, writers, reads, permits, ended}
+  return {kind, '', -1, value, places, writers, reads, permits, TYPES[redis.call('TYPE', KEYS[1]).ok] or 0}
 elseif kind == 'mutex' or kind == 'rwlock' then
   local fields = redis.call('HGETALL', KEYS[1])
   for i = 1, #fields, 2 do

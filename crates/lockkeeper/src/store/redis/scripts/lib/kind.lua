@@ -1,6 +1,7 @@
 -- What lies under KEYS[1]. A hash is a lock only if it ends and has exactly the shape of one. A number does not tell what it counts:
 -- a mark of ours does, for a day after its last use, unless somebody else changed the number since.
 local KINDS = {mutex = 1, rwlock = 2, semaphore = 3, counter = 4, latch = 5}
+local TYPES = {string = 1, list = 2, set = 3, zset = 4, hash = 5, stream = 6}
 local mark = 'lockkeeper:kind:' .. tagged
 
 -- What the hash KEYS[1] is that ends in `left` ms. All fields of a small one are looked at, and some of a large one.
@@ -61,7 +62,7 @@ end
 -- The answer to a request for something else than what is there.
 local function refused()
   local kind = KINDS[found_kind()]
-  return kind and {WRONG_KIND, kind} or {FOREIGN}
+  return kind and {WRONG_KIND, kind} or {FOREIGN, TYPES[redis.call('TYPE', KEYS[1]).ok] or 0}
 end
 
 -- For numbers: whether KEYS[1] may be a `kind`.
