@@ -1,4 +1,5 @@
 //! What is logged, with the level that was promised.
+#![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};

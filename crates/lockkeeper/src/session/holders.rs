@@ -12,7 +12,7 @@ use crate::runtime;
 const EVERY: Duration = Duration::from_secs(1);
 
 /// The answer is waited for so long at most. The call has ended its wait already.
-const WITHIN: Duration = Duration::from_millis(50);
+const WITHIN: Duration = Duration::from_millis(10);
 
 /// A call that waits less is not made longer.
 const AFTER: Duration = Duration::from_millis(500);
