@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::blocking::Client;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use crate::kills::watchdog_of;
 use crate::stores::{fresh, on_each_store, on_sqlite};
 use crate::util::{end, is_running, run, until};
 
@@ -90,6 +91,32 @@ fn a_runner_stopped_past_its_lease_ends_the_command_with_79() {
         running.runner.stderr.take().expect("piped").read_to_string(&mut said).expect("stderr");
         assert!(said.contains("is lost"), "{said}");
         guard.release().expect("still ours");
+    });
+}
+
+/// Nobody is left who could renew the lock, or end the command: as with `flock`, it is held until the command ends.
+#[test]
+fn on_sqlite_a_command_whose_runner_and_watchdog_were_killed_keeps_the_lock() {
+    on_sqlite("on_sqlite_a_command_whose_runner_and_watchdog_were_killed_keeps_the_lock", |url| {
+        for mode in [&[][..], &["-s"], &["--permits", "1"]] {
+            let mut running = running(url, &[&["-l", "1s"], mode].concat());
+            until("its watchdog is there", || watchdog_of(&running.runner).is_some());
+            let watchdog = watchdog_of(&running.runner).expect("it is there");
+            // It cannot act between the two.
+            kill_process(watchdog, Signal::STOP).expect("it runs");
+            running.runner.kill().expect("it runs");
+            kill_process(watchdog, Signal::KILL).expect("it runs");
+            running.runner.wait().expect("it is killed");
+            // Longer than the lease.
+            let other: &[&str] = if mode == ["-s"] { &["-x"] } else { mode };
+            let next = |wait: &str| end(&mut run([&["-S", url, "-w", wait], other, &["job", "true"]].concat())).code;
+            assert_eq!(next("3"), Some(1), "{mode:?}");
+            assert!(is_running(running.grandchild), "{mode:?}");
+            let began = Instant::now();
+            kill_process_group(running.shell, Signal::KILL).expect("it runs");
+            assert_eq!(next("30"), Some(0), "{mode:?}");
+            assert!(began.elapsed() < Duration::from_secs(5), "{mode:?}: {:?}", began.elapsed());
+        }
     });
 }
 

@@ -75,14 +75,18 @@ impl Running {
         Waiting(run(words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts"))
     }
 
-    /// The watchdog of this runner.
     pub(crate) fn watchdog(&self) -> Option<Pid> {
-        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.runner.id())).ok()?;
-        children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).find(|pid| {
-            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            is_running(*pid) && line.split(|byte| *byte == 0).nth(1) == Some(b"__watchdog")
-        })
+        watchdog_of(&self.runner)
     }
+}
+
+/// The watchdog of this runner.
+pub(crate) fn watchdog_of(runner: &Child) -> Option<Pid> {
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", runner.id())).ok()?;
+    children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).find(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        is_running(*pid) && line.split(|byte| *byte == 0).nth(1) == Some(b"__watchdog")
+    })
 }
 
 /// A runner that waits for the lock.

@@ -292,12 +292,13 @@ impl Client {
         self.session.id()
     }
 
-    /// A descriptor that stands for the life of this client's holds, on stores that learn of a death from the kernel (`sqlite:`);
+    /// A descriptor for a program that works under this client's locks, on stores that learn of a death from the kernel (`sqlite:`);
     /// `None` elsewhere.
     ///
-    /// As long as a copy of it is open anywhere, the holds count as alive; their leases end all the same. A program that runs
-    /// another one under its lock clears the close-on-exec flag of this descriptor, starts the other program, and drops it: then
-    /// the holder is dead only when both are gone. Ask while holding: a client that holds nothing may be given another life later.
+    /// A program that runs another one under its lock clears the close-on-exec flag of this descriptor, starts the other program, and drops
+    /// it. While this process lives, its holds end with their leases, as always. If it dies first, they last until no copy of the descriptor is
+    /// open any more: nobody could renew them, and the other program still works. Ask while holding: a client that holds nothing may be given
+    /// another life later.
     ///
     /// # Errors
     ///

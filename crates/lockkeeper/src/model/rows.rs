@@ -200,6 +200,26 @@ impl Head {
         }
     }
 
+    fn hold(&self) -> Option<&Hold> {
+        match &self.0 {
+            Shape::Mutex { holder: one } | Shape::RwLock { writer: one } => one.as_ref().map(|(_, hold)| hold),
+            Shape::Semaphore { .. } | Shape::Counter(_) | Shape::Latch(_) => None,
+        }
+    }
+
+    /// When the hold of the one that holds it alone ends.
+    #[must_use]
+    pub fn expires(&self) -> Option<Instant> {
+        self.hold().map(|hold| hold.expires)
+    }
+
+    /// The one that holds it alone keeps it until then, whatever its lease: the store knows that it still works.
+    pub fn lasts_until(&mut self, end: Instant) {
+        if let Shape::Mutex { holder: Some((_, hold)) } | Shape::RwLock { writer: Some((_, hold)) } = &mut self.0 {
+            hold.expires = end;
+        }
+    }
+
     /// The parts that a request needs where this head lies; `None`: only requests that were carried out are remembered there.
     #[must_use]
     pub fn wants(head: Option<&Self>, request: RequestRef<'_>) -> Vec<Want> {

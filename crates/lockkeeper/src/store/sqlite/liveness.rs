@@ -1,7 +1,8 @@
 //! Which clients are alive: each has a named pipe, whose writing end it holds open and never writes to.
 //!
-//! When the last copy of that end is closed (by exit, by `kill -9`, with the last program that inherited it), readers of the pipe
-//! see its end at once, and pollers are woken. A file lock would show the same, but only to those who keep trying it.
+//! When the last copy of that end is closed (by exit, by `kill -9`), readers of the pipe see its end at once, and pollers are woken. A file lock would
+//! show the same, but only to those who keep trying it. A program that works under the client's locks inherits a second pipe. If the client
+//! dies before that program, its holds last until the program ends, beyond their leases: nobody is left who could renew them or end the program.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,11 +34,13 @@ pub(super) struct PeerId {
 }
 
 /// Whether a client is alive.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum PeerState {
     Dead,
     /// The reading end of its pipe; `None`: it cannot be opened, and only leases count.
     Alive(Option<Arc<OwnedFd>>),
+    /// It is dead, and a program that it started works on. The reading end of the pipe that the program has.
+    Survived(Arc<OwnedFd>),
 }
 
 /// The pipe of this instance, and what it knows of those of others.
@@ -46,8 +49,8 @@ pub(super) struct Liveness {
     files: Arc<Files>,
     instance: Instance,
     state: Mutex<State>,
-    /// Pipes of live peers, kept open: to ask again costs less than to open them by path.
-    others: Mutex<HashMap<PeerId, Arc<OwnedFd>>>,
+    /// Live peers, whose pipes are kept open: to ask again costs less than to open them by path.
+    others: Mutex<HashMap<PeerId, PeerState>>,
 }
 
 /// How many pipes of others are kept open.
@@ -57,6 +60,8 @@ const OTHERS: usize = 64;
 struct State {
     generation: u32,
     current: Option<(PeerId, OwnedFd)>,
+    /// The pipe that programs inherit, if one did.
+    programs: Option<OwnedFd>,
     /// Owners that hold something under it, or may, and until when.
     held: HashMap<WireOwner, Instant>,
 }
@@ -88,7 +93,7 @@ impl Liveness {
         }
         state.generation += 1;
         let id = PeerId { instance: self.instance, generation: state.generation };
-        let pipe = begin(&self.files, id).map_err(|cause| error::of_file(cause, "make a named pipe in", self.files.live()))?;
+        let pipe = begin(&self.files, &id.to_string()).map_err(|cause| error::of_file(cause, "make a named pipe in", self.files.live()))?;
         state.current = Some((id, pipe));
         Ok(id)
     }
@@ -124,22 +129,33 @@ impl Liveness {
             return false;
         }
         state.held.clear();
-        // Closed before it is unlinked: a peer that opens it in between sees that it is closed.
-        if let Some((id, pipe)) = state.current.take() {
-            drop(pipe);
-            let _ = std::fs::remove_file(self.files.live().join(id.to_string()));
-        }
+        self.close(&mut state);
         true
     }
 
-    /// Another copy of the writing end.
+    fn close(&self, state: &mut State) {
+        let Some((id, pipe)) = state.current.take() else { return };
+        // What programs have open counts no longer: this is the end in good order.
+        if state.programs.take().is_some() {
+            let _ = std::fs::remove_file(self.files.live().join(of_programs(&id.to_string())));
+        }
+        // Closed before it is unlinked: a peer that opens it in between sees that it is closed.
+        drop(pipe);
+        let _ = std::fs::remove_file(self.files.live().join(id.to_string()));
+    }
+
+    /// Another copy of the writing end that programs inherit.
     pub(super) fn copy(&self) -> Result<OwnedFd> {
         let mut state = self.state();
-        self.ensure(&mut state)?;
-        let copied = state.current.as_ref().map(|(_, pipe)| pipe.try_clone());
-        copied
-            .unwrap_or_else(|| Err(io::Error::from(io::ErrorKind::NotFound)))
-            .map_err(|cause| error::of_file(cause, "copy the descriptor of the named pipe in", self.files.live()))
+        let id = self.ensure(&mut state)?;
+        let refused = |cause| error::of_file(cause, "make a named pipe in", self.files.live());
+        let made = match state.programs.take() {
+            Some(pipe) => pipe,
+            None => begin(&self.files, &of_programs(&id.to_string())).map_err(refused)?,
+        };
+        let copy = made.try_clone().map_err(refused);
+        state.programs = Some(made);
+        copy
     }
 
     /// Whether the client with this pipe is alive.
@@ -148,19 +164,18 @@ impl Liveness {
             return PeerState::Alive(None);
         }
         let mut others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pipe) = others.get(&peer) {
-            if is_open(pipe) {
-                return PeerState::Alive(Some(Arc::clone(pipe)));
-            }
-            others.remove(&peer);
-            return PeerState::Dead;
+        if let Some(known @ (PeerState::Alive(Some(pipe)) | PeerState::Survived(pipe))) = others.get(&peer)
+            && is_open(pipe)
+        {
+            return known.clone();
         }
+        others.remove(&peer);
         let found = state_of(&self.files, &peer.to_string());
-        if let PeerState::Alive(Some(pipe)) = &found {
+        if matches!(found, PeerState::Alive(Some(_)) | PeerState::Survived(_)) {
             if others.len() >= OTHERS {
                 others.clear();
             }
-            others.insert(peer, Arc::clone(pipe));
+            others.insert(peer, found.clone());
         }
         found
     }
@@ -168,31 +183,36 @@ impl Liveness {
 
 impl Drop for Liveness {
     fn drop(&mut self) {
-        if let Some((id, pipe)) = self.state().current.take() {
-            drop(pipe);
-            let _ = std::fs::remove_file(self.files.live().join(id.to_string()));
-        }
+        self.close(&mut self.state());
     }
 }
 
+/// The name of the pipe that programs of the client with the pipe `name` have.
+fn of_programs(name: &str) -> String {
+    format!("{name}.programs")
+}
+
 /// Opens the pipe before it gets its name: a sweep would take a pipe that nobody has open for that of a dead client.
-fn begin(files: &Files, id: PeerId) -> io::Result<OwnedFd> {
-    let path = files.live().join(format!("{id}.new"));
+fn begin(files: &Files, name: &str) -> io::Result<OwnedFd> {
+    let path = files.live().join(format!("{name}.new"));
     rustix::fs::mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(files.mode()), 0)?;
     // For both ends, so that opening waits for no reader, and none is needed.
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let pipe = rustix::fs::open(&path, flags, Mode::empty())?;
     files::set_mode(&path, FileType::Fifo, files.mode())?;
-    std::fs::rename(&path, files.live().join(id.to_string()))?;
+    std::fs::rename(&path, files.live().join(name))?;
     Ok(pipe)
 }
 
 fn state_of(files: &Files, name: &str) -> PeerState {
     match open_pipe(&files.live().join(name)) {
-        Ok(pipe) if is_open(&pipe) => PeerState::Alive(Some(Arc::new(pipe))),
-        Ok(_) => PeerState::Dead,
-        Err(rustix::io::Errno::NOENT) => PeerState::Dead,
-        Err(_) => PeerState::Alive(None),
+        Ok(pipe) if is_open(&pipe) => return PeerState::Alive(Some(Arc::new(pipe))),
+        Ok(_) | Err(rustix::io::Errno::NOENT) => {}
+        Err(_) => return PeerState::Alive(None),
+    }
+    match open_pipe(&files.live().join(of_programs(name))) {
+        Ok(pipe) if is_open(&pipe) => PeerState::Survived(Arc::new(pipe)),
+        _ => PeerState::Dead,
     }
 }
 
@@ -216,12 +236,13 @@ fn is_open(pipe: &OwnedFd) -> bool {
 
 /// Whether any client of the file is alive.
 pub(super) fn any_alive(files: &Files) -> bool {
-    pipes(files).iter().any(|name| matches!(state_of(files, name), PeerState::Alive(_)))
+    pipes(files).iter().any(|name| !matches!(state_of(files, name), PeerState::Dead))
 }
 
 fn pipes(files: &Files) -> Vec<String> {
     let entries = std::fs::read_dir(files.live()).into_iter().flatten();
     let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let names = names.map(|name| name.strip_suffix(".programs").map(str::to_owned).unwrap_or(name));
     names.filter(|name| name.parse::<PeerId>().is_ok()).collect()
 }
 
@@ -230,6 +251,7 @@ fn sweep(files: &Files) {
     for name in &pipes(files) {
         if matches!(state_of(files, name), PeerState::Dead) {
             let _ = std::fs::remove_file(files.live().join(name));
+            let _ = std::fs::remove_file(files.live().join(of_programs(name)));
             if let Some((instance, _)) = name.split_once('.') {
                 let _ = std::fs::remove_file(files.live().join(format!("{instance}.sock")));
             }
@@ -307,7 +329,7 @@ mod tests {
     fn what_is_not_a_pipe_is_never_opened_and_counts_as_gone() {
         with_files("foreign-pipes", |files| {
             // Alive, if it was reached through the link.
-            let (there, id) = (begin(files, peer(1)).unwrap(), peer(2));
+            let (there, id) = (begin(files, &peer(1).to_string()).unwrap(), peer(2));
             let link = files.live().join(id.to_string());
             std::os::unix::fs::symlink(files.live().join(peer(1).to_string()), &link).unwrap();
             assert!(matches!(state_of(files, &peer(1).to_string()), PeerState::Alive(_)));

@@ -45,8 +45,8 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// A descriptor that stands for the life of this client's holds: as long as a copy of it is open anywhere, they count as alive. Their
-    /// leases end all the same.
+    /// A descriptor for programs that work under this client's holds. While the client lives its holds end with their leases, as always. If it
+    /// dies first, they last for as long as a copy of the descriptor is open anywhere.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! The rows of records as SQLite keeps them, for the engine.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -51,6 +52,25 @@ pub(super) fn part_row(role: Role, row: &Row<'_>) -> rusqlite::Result<PartRow<Pe
     Ok(PartRow { part, peer })
 }
 
+/// What a program that works on after its client's death holds ends this long after it was last seen.
+const SURVIVES: Duration = Duration::from_secs(1);
+
+impl Transaction<'_> {
+    /// Whether the client is dead, and a program works on under its locks.
+    fn survived(&self, peer: PeerId) -> bool {
+        matches!(self.shared.liveness.state_of(peer), PeerState::Survived(_))
+    }
+
+    /// A read hold or permits that would have ended, if nobody worked under them any more.
+    fn as_survived(&self, mut row: PartRow<PeerId>) -> PartRow<PeerId> {
+        let is_hold = matches!(row.part.role, Role::Reader | Role::Permits);
+        if is_hold && row.part.expires <= self.at && row.peer.is_some_and(|peer| self.survived(peer)) {
+            row.part.expires = self.at.plus(SURVIVES);
+        }
+        row
+    }
+}
+
 impl RowTable for Transaction<'_> {
     type Peer = PeerId;
 
@@ -74,8 +94,15 @@ impl RowTable for Transaction<'_> {
         }
         let floor = token.max(self.removed_token);
         let Some((body, version)) = body.zip(version) else { return Ok((None, floor)) };
-        let row = serde_json::from_str(body).map_err(|cause| not_understood(self.file(), name.as_str(), cause))?;
+        let mut row: HeadRow<PeerId> =
+            serde_json::from_str(body).map_err(|cause| not_understood(self.file(), name.as_str(), cause))?;
         self.versions.push((name.clone(), version));
+        if let (Some(head), Some(peer)) = (&mut row.head, row.peer)
+            && head.expires().is_some_and(|end| end <= self.at)
+            && self.survived(peer)
+        {
+            head.lasts_until(self.at.plus(SURVIVES));
+        }
         Ok((Some(row), floor))
     }
 
@@ -85,7 +112,7 @@ impl RowTable for Transaction<'_> {
             let mut statement = self.connection.prepare_cached(sql)?;
             let mut rows = statement.query(params![name.as_str(), role.number()])?;
             while let Some(row) = rows.next()? {
-                if !visit(part_row(role, row)?) {
+                if !visit(self.as_survived(part_row(role, row)?)) {
                     break;
                 }
             }
@@ -100,7 +127,7 @@ impl RowTable for Transaction<'_> {
             let values = params![name.as_str(), role.number(), owner.to_string()];
             statement.query_row(values, |row| part_row(role, row)).optional()
         });
-        found.map_err(|cause| self.told(cause))
+        Ok(found.map_err(|cause| self.told(cause))?.map(|row| self.as_survived(row)))
     }
 
     fn put_head(&mut self, name: &Name, row: &HeadRow<PeerId>, before: Option<&HeadRow<PeerId>>) -> Result<()> {

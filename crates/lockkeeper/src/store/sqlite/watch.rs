@@ -47,7 +47,7 @@ impl Wakeups {
                 continue;
             }
             match self.0.liveness.state_of(*peer) {
-                PeerState::Alive(Some(pipe)) => {
+                PeerState::Alive(Some(pipe)) | PeerState::Survived(pipe) => {
                     fresh |= !pipes.polled.contains_key(peer);
                     now.push((*peer, pipe));
                 }
