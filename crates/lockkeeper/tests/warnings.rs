@@ -99,3 +99,20 @@ fn an_outage_is_told_once_and_its_end_once() {
         assert_eq!(told, [(Level::WARN, false), (Level::INFO, true)].repeat(2), "{fault:?}: {seen:#?}");
     }
 }
+
+/// Once per client, and only there: a thread may block.
+#[test]
+fn a_blocking_call_in_a_task_is_said() {
+    let lock = || {
+        let client = lockkeeper::blocking::Client::connect("memory:").unwrap();
+        for _ in 0..3 {
+            client.mutex("m").lock().unwrap().release().unwrap();
+        }
+    };
+    let on_a_thread = Log::default();
+    tracing::subscriber::with_default(on_a_thread.clone(), lock);
+    assert_eq!(on_a_thread.0.lock().unwrap().len(), 0, "{:?}", on_a_thread.0);
+    let seen = logged(false, async move { tokio::spawn(async move { lock() }).await.unwrap() });
+    let warnings: Vec<_> = seen.iter().filter(|(level, _)| *level == Level::WARN).collect();
+    assert!(warnings.len() == 1 && warnings[0].1.contains("blocking"), "{seen:?}");
+}
