@@ -16,7 +16,10 @@ pub(crate) fn find() -> Result<Option<PathBuf>, Failure> {
     }
     let Some(settings) = named("XDG_CONFIG_HOME").or_else(|| Some(named("HOME")?.join(".config"))) else { return Ok(None) };
     let file = settings.join(Path::new("lockkeeper/config.toml"));
-    // The default file may be missing or empty.
+    // The default file may be missing or empty. A named pipe is not read: the library refuses it.
+    if fs::metadata(&file).is_ok_and(|found| !found.is_file()) {
+        return Ok(Some(file));
+    }
     match fs::read_to_string(&file) {
         Ok(text) if says_nothing(&text) => Ok(None),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

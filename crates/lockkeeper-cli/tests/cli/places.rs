@@ -28,7 +28,8 @@ fn a_named_pipe_as_database_is_refused_at_once() {
 #[test]
 fn a_named_pipe_as_config_file_is_refused_at_once() {
     let directory = Directory::new("named-pipe-config");
-    let file = directory.0.join("lockkeeper.toml");
+    fs::create_dir(directory.0.join("lockkeeper")).expect("a directory");
+    let file = directory.0.join("lockkeeper/config.toml");
     rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
         .expect("a pipe");
     let file = file.to_str().expect("text");
@@ -37,9 +38,8 @@ fn a_named_pipe_as_config_file_is_refused_at_once() {
     {
         let mut command = Command::new("timeout");
         command.args(["--signal=KILL", "20", env!("CARGO_BIN_EXE_lockkeeper"), "run"]);
-        if store.is_empty() {
-            command.env_remove("LOCKKEEPER_STORE").env("LOCKKEEPER_CONFIG", variable);
-        } else {
+        command.env_remove("LOCKKEEPER_STORE").env_remove("LOCKKEEPER_CONFIG").env(variable.0, variable.1);
+        if !store.is_empty() {
             command.args(["-S", &store]);
         }
         assert_refused(command.args(["job", "true"]).stdin(Stdio::null()), 64, "is not a regular file");

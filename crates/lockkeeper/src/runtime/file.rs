@@ -1,7 +1,7 @@
 //! Reading files that a user names: settings, keys, certificates.
 
 use std::fs::{self, Metadata};
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind, Read as _, Result};
 use std::path::Path;
 
 /// No such file is longer.
@@ -16,8 +16,9 @@ pub(crate) fn read_file(file: &Path) -> Result<(Metadata, Vec<u8>)> {
     if meta.len() > MOST_BYTES {
         return Err(Error::new(ErrorKind::InvalidInput, "it is longer than any such file; is it one?"));
     }
-    let text = fs::read(file)?;
-    Ok((meta, text))
+    let mut bytes = Vec::new();
+    fs::File::open(file)?.take(MOST_BYTES).read_to_end(&mut bytes)?;
+    Ok((meta, bytes))
 }
 
 #[cfg(test)]

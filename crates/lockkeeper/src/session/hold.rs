@@ -96,9 +96,12 @@ impl Hold {
         // Before the keeper can know of it, so that no loss comes first.
         if grounds.claim.is_exclusive()
             && let Some(queue) = &grounds.queue
-            && queue.taken(grounds.owner, grounds.handed_over, grounds.sent)
         {
-            core.check_queue(&grounds.name, queue);
+            let checks = queue.taken(grounds.owner, grounds.handed_over, grounds.sent);
+            queue.has_token(grounds.owner, grounds.token);
+            if checks {
+                core.check_queue(&grounds.name, queue);
+            }
         }
         let (hold, hurry) = core.registry().register(due, slack, |slot| Self {
             session: session.clone(),
@@ -139,11 +142,13 @@ impl Hold {
     }
 
     /// A renewal sent at `sent` was answered. After the deadline it revives nothing: a hold that did not look valid never does again.
-    pub(super) fn renewed(&self, sent: Instant, lease: Duration) {
-        if self.ended().is_some() {
-            return;
+    pub(super) fn renewed(&self, sent: Instant, lease: Duration) -> Option<LossReason> {
+        let ended = self.ended();
+        if ended.is_some() {
+            return ended;
         }
         self.deadline.fetch_max(deadline(sent, lease).min(self.grounds.until).as_nanos(), Ordering::AcqRel);
+        None
     }
 
     /// The lease, as it was extended.
@@ -258,10 +263,9 @@ impl Hold {
         match answers.pop() {
             Some(Ok(Renewed::Kept { good_for })) => {
                 // Answered after the deadline: another owner may have held it meanwhile.
-                if let Some(reason) = self.ended() {
+                if let Some(reason) = self.renewed(sent, good_for) {
                     return Err(self.lost_error(reason));
                 }
-                self.renewed(sent, good_for);
                 self.ends.fetch_max(deadline(sent, lease).as_nanos(), Ordering::AcqRel);
                 self.probe_from(sent, lease);
                 Ok(())

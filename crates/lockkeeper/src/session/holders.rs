@@ -35,9 +35,11 @@ impl Core {
     }
 }
 
+/// What others wrote into the store may be hostile to a terminal or a log.
 fn in_words(holder: &Holder) -> String {
-    match &holder.client {
+    let words = match &holder.client {
         Some(client) => format!("{} on {}, process {}", client.program, client.host, client.pid),
         None => format!("the owner {}", holder.owner),
-    }
+    };
+    words.replace(char::is_control, "\u{fffd}")
 }

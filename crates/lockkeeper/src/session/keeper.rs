@@ -167,7 +167,7 @@ fn card(core: &Core) -> ClientCard {
         let path = std::env::current_exe().ok();
         path.as_deref()
             .and_then(|path| path.file_name())
-            .map_or_else(|| "-".to_owned(), |name| name.to_string_lossy().into_owned())
+            .map_or_else(|| "-".to_owned(), |name| name.to_string_lossy().replace(char::is_control, "\u{fffd}"))
     };
     ClientCard {
         id: core.id,

@@ -20,6 +20,9 @@ const BELIEVED: Duration = Duration::from_secs(10);
 /// A failure this long after the first one makes it an outage. What is cut together with a connection that is made again at once is none.
 const CONFIRMED: Duration = Duration::from_millis(20);
 
+/// One request that got no answer for so long makes it an outage, too. Calls with short leases wait for less.
+const SILENT: Duration = Duration::from_millis(300);
+
 const CONNECTED: u8 = 0;
 const DISCONNECTED: u8 = 1;
 /// The last client of the session is gone.
@@ -109,6 +112,7 @@ impl Core {
                 if outages.iter().flatten().any(|outage| outage.is_believed(now)) {
                     return;
                 }
+                *outages = [None, None];
                 let changed = self.link.change(DISCONNECTED, CONNECTED);
                 let told = self.link.told.swap(false, Ordering::Relaxed);
                 self.link.up_since.store(now.as_nanos(), Ordering::Relaxed);
@@ -147,9 +151,9 @@ impl Core {
             Some(outage) => (outage.last, outage.error) = (now, error.clone()),
             None => *outage = Some(Outage { began, first: now, last: now, error: error.clone(), probe_at: now }),
         }
-        let lasts = outages.iter().flatten().any(|outage| now.since(outage.first) >= CONFIRMED);
+        let lasts = outage.as_ref().is_some_and(|outage| now.since(outage.first) >= CONFIRMED);
         let is_new = began.as_nanos() >= self.link.up_since.load(Ordering::Relaxed);
-        let confirmed = is_new && (lasts || !silent_for.is_zero());
+        let confirmed = is_new && (lasts || silent_for >= SILENT);
         let tell = confirmed && !self.link.is_spread && !self.link.told.swap(true, Ordering::Relaxed);
         (self.link.change(CONNECTED, DISCONNECTED), tell)
     }

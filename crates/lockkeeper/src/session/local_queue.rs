@@ -53,6 +53,8 @@ struct State {
     given: Vec<Arc<Waiter>>,
     /// The owner of this process that holds the name, as far as is known here.
     held_by: Option<WireOwner>,
+    /// Its token, as far as it is known.
+    held_token: Option<u64>,
     /// Whose request is out; others wait for its answer.
     asker: Option<Asker>,
     /// Owners whose requests were not answered in time, until they learn that.
@@ -107,7 +109,9 @@ impl LocalQueue {
         }
         match answer {
             Some(Attempt::Busy(busy)) if !busy.unseen => state.sharing.saw_another_holder(),
-            Some(Attempt::Granted(_)) if request.claim.is_exclusive() => state.held_by = Some(owner),
+            Some(Attempt::Granted(grant)) if request.claim.is_exclusive() => {
+                (state.held_by, state.held_token) = (Some(owner), grant.token);
+            }
             _ => {}
         }
         if state.asker.is_some_and(|asker| asker.owner == owner) {
@@ -162,7 +166,9 @@ impl LocalQueue {
     /// An owner of this process has it now, by a request sent at `sent`. Tells whether the keeper has to check the queue from now on.
     pub(super) fn taken(&self, owner: WireOwner, handed_over: bool, sent: Instant) -> bool {
         let mut state = lock(&self.state);
-        state.held_by = Some(owner);
+        if state.held_by != Some(owner) {
+            (state.held_by, state.held_token) = (Some(owner), None);
+        }
         if !handed_over {
             let heard = state.heard();
             state.sharing.row_begins(sent, heard);
@@ -173,6 +179,14 @@ impl LocalQueue {
             state.wake_first(sent);
         }
         !state.waiters.is_empty() && !std::mem::replace(&mut state.checked, true)
+    }
+
+    /// The token of the owner that has it.
+    pub(super) fn has_token(&self, owner: WireOwner, token: Option<u64>) {
+        let mut state = lock(&self.state);
+        if state.held_by == Some(owner) {
+            state.held_token = token;
+        }
     }
 
     /// The owner no longer has it: the first waiter may ask.
@@ -215,6 +229,7 @@ impl LocalQueue {
         state.heard_before = state.heard();
         let spare_tokens = if keeps && waiters > 1 { MOST_PASSES } else { 0 };
         let request = Acquire::new(release.name.clone(), Claim::Mutex, to, lease).with_times(since, not_after);
+        let from = (from, state.held_token);
         Some(Box::new(Handing::new(Arc::clone(self), first, from, request.with_spare_tokens(spare_tokens), now, keeps)))
     }
 }

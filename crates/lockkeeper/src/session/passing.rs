@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::local_queue::Unused;
 use super::{Core, Grounds, Held, Hold, Left, LocalQueue, Undo, WireHold};
-use crate::backend::{Claim, Grant, LossReason, Release};
+use crate::backend::{Claim, LossReason, Release};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
@@ -53,14 +53,13 @@ impl Core {
         }
     }
 
-    /// The store granted to an owner of this process what it holds already. With a newer token the store forgot the first grant, and others may have
-    /// held the name since: the first one is lost.
-    pub(super) fn granted_twice(&self, owner: WireOwner, grant: Grant) {
-        for hold in self.registry().of_owners(&[owner]) {
-            let Grounds { token, spare_tokens, .. } = hold.grounds;
-            if token.zip(grant.token).is_some_and(|(first, now)| now > first.saturating_add(spare_tokens.into())) {
-                hold.lose(LossReason::Gone);
-            }
+    /// The store had forgotten what it granted to this owner, and let another one in since. It has granted it anew, but the guard has the older
+    /// token, which a fence refuses: the hold is lost.
+    pub(super) fn lose_stale(&self, owner: WireOwner) {
+        // Taken out first: what is told to observers may lock the registry itself.
+        let holds = self.registry().of_owners(&[owner]);
+        for hold in holds.iter().filter(|hold| hold.grounds.owner == owner) {
+            hold.lose(LossReason::Gone);
         }
     }
 

@@ -226,7 +226,7 @@ impl Delivery<'_> {
         match (handing.deliver(delivered, now), self.queue) {
             // Granted to a waiter that has gone: released at once, or everybody would wait until its request counts as settled.
             (Some(Unclaimed::Unused(unused)), Some(queue)) => self.core.undo_unused(queue, &self.name, unused),
-            (Some(Unclaimed::Twice(owner, grant)), _) => self.core.granted_twice(owner, grant),
+            (Some(Unclaimed::Stale(owner)), _) => self.core.lose_stale(owner),
             _ => {}
         }
         keeps && released.is_some() && !matches!(next, Some(Attempt::Granted(_)))

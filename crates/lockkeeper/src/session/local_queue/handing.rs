@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::turn::{Answered, Offer, Waiter};
 use super::{LocalQueue, RUNS_WITHIN};
-use crate::backend::{Acquire, Attempt, Grant};
+use crate::backend::{Acquire, Attempt};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
 use crate::session::{Left, lock};
@@ -14,7 +14,9 @@ use crate::session::{Left, lock};
 pub(in crate::session) struct Handing {
     queue: Arc<LocalQueue>,
     waiter: Arc<Waiter>,
+    /// Whose release carries it, and the token of that hold.
     from: WireOwner,
+    after: Option<u64>,
     request: Acquire,
     sent: Instant,
     /// The store grants it only if no other client waits, and to a new owner that nobody else names.
@@ -38,20 +40,21 @@ pub(in crate::session) type Unused = (WireOwner, Left);
 pub(in crate::session) enum Unclaimed {
     /// It is gone: what its owner has or may have is to be released.
     Unused(Unused),
-    /// It got the name by a request of its own that was out at the same time.
-    Twice(WireOwner, Grant),
+    /// It got the name by a request of its own that was out at the same time, with a token that is older than that of the holder whose release
+    /// handed it over. So the store had forgotten that grant when it let the other one in.
+    Stale(WireOwner),
 }
 
 impl Handing {
     pub(super) fn new(
         queue: Arc<LocalQueue>,
         waiter: Arc<Waiter>,
-        from: WireOwner,
+        (from, after): (WireOwner, Option<u64>),
         request: Acquire,
         sent: Instant,
         keeps: bool,
     ) -> Self {
-        Self { queue, waiter, from, request, sent, keeps, delivered: false }
+        Self { queue, waiter, from, after, request, sent, keeps, delivered: false }
     }
 
     pub(in crate::session) fn request(&self) -> &Acquire {
@@ -70,8 +73,7 @@ impl Handing {
     fn answer(&mut self, delivered: Delivered, now: Instant) -> Option<Unclaimed> {
         self.delivered = true;
         let attempt = if let Delivered::Answered(attempt) = delivered { attempt } else { None };
-        let grant = if let Some(Attempt::Granted(grant)) = attempt { Some(grant) } else { None };
-        let granted = grant.is_some();
+        let granted = matches!(attempt, Some(Attempt::Granted(_)));
         let mut state = lock(&self.queue.state);
         let mut slot = lock(&self.waiter.slot);
         let Acquire { owner: to, not_after, .. } = self.request;
@@ -94,7 +96,9 @@ impl Handing {
         }
         match delivered {
             Delivered::Answered(_) if state.held_by == Some(to) => {
-                grant.filter(|_| !waits).map(|grant| Unclaimed::Twice(to, grant))
+                // Else the same grant was told twice, and is in use.
+                let is_older = state.held_token.zip(self.after).is_some_and(|(token, after)| token < after);
+                (granted && !waits && is_older).then_some(Unclaimed::Stale(to))
             }
             Delivered::Answered(_) => (granted && !waits).then_some(Unclaimed::Unused((to, Left::default()))),
             Delivered::Unknown => self.keeps.then_some(Unclaimed::Unused((to, Left { settled_after: not_after, unanswered: 1 }))),

@@ -189,21 +189,27 @@ fn release(of: &Acquire) -> Release {
     Release::new(of.name.clone(), of.claim, of.owner)
 }
 
-/// The same hold was granted twice, and the answer to the waiter's own request came first: it is in use, so the other answer ends nothing.
+/// The same hold was granted twice, and the answer to the waiter's own request came first: it is in use, so the other answer ends nothing. Unless the
+/// holder that handed it over has a newer token: then the store had forgotten the first grant.
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_to_a_waiter_that_got_it_by_itself_releases_nothing() {
-    let session = session();
-    let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
-    let (now, holder, wait) = (core.runtime.now(), request(1), request(2));
-    queue.taken(holder.owner, false, now);
-    let turn = queue.join(core, &wait.name);
-    assert_eq!(turn.stand(&wait, true, now), Stand::Behind);
-    turn.asks(&wait, now.plus(LIMIT));
-    let handing = queue.hand_over(&release(&holder), core).unwrap();
-    assert!(queue.answered(&wait, Some(&granted()), now));
-    assert!(matches!(turn.close(), Closing::OnItsWay(_)));
-    let twice = Unclaimed::Twice(wait.owner, Grant::new(None, Duration::from_secs(30)));
-    assert_eq!(handing.deliver(Delivered::Answered(Some(granted())), now), Some(twice));
+    let granted = |token| Attempt::Granted(Grant::new(Some(token), Duration::from_secs(30)));
+    for (before, own) in [(7, 9), (7, 5)] {
+        let session = session();
+        let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
+        let (now, holder, wait) = (core.runtime.now(), request(1), request(2));
+        queue.taken(holder.owner, false, now);
+        queue.has_token(holder.owner, Some(before));
+        let turn = queue.join(core, &wait.name);
+        assert_eq!(turn.stand(&wait, true, now), Stand::Behind);
+        turn.asks(&wait, now.plus(LIMIT));
+        let handing = queue.hand_over(&release(&holder), core).unwrap();
+        assert!(queue.answered(&wait, Some(&granted(own)), now));
+        assert!(matches!(turn.close(), Closing::OnItsWay(_)));
+        // Whatever token the store tells now: one that grants again to the same owner may give it a new one.
+        let stale = (own < before).then_some(Unclaimed::Stale(wait.owner));
+        assert_eq!(handing.deliver(Delivered::Answered(Some(granted(11))), now), stale);
+    }
 }
 
 /// The answer to a hand-over that was revoked is not that to the next one.

@@ -43,6 +43,7 @@ impl Files {
                 .create(directory)
                 .map_err(|cause| error::of_file(cause, "make the directory", directory))?;
         }
+        self_test::link(named, directory)?;
         // One name for one file: the name of the directory beside it depends on it.
         let file = match std::fs::canonicalize(named) {
             Ok(file) => file,
@@ -70,6 +71,8 @@ impl Files {
         if is_new {
             files.make()?;
             recognise(&files.file)?;
+            // Somebody else may have been faster.
+            self_test::database(&files.file, files.file.parent().unwrap_or(Path::new("/")))?;
         }
         Ok(files)
     }

@@ -53,6 +53,18 @@ pub(super) fn filesystem(directory: &Path) -> Result<()> {
     }
 }
 
+/// Refuses a link that another user made where all can write.
+pub(super) fn link(named: &Path, directory: &Path) -> Result<()> {
+    let Some(found) = std::fs::symlink_metadata(named).ok().filter(std::fs::Metadata::is_symlink) else { return Ok(()) };
+    let is_open = std::fs::metadata(directory).is_ok_and(|above| above.mode() & 0o002 != 0);
+    if !is_open || [rustix::process::geteuid().as_raw(), 0].contains(&found.uid()) {
+        return Ok(());
+    }
+    let (named, uid, directory) = (named.display(), found.uid(), directory.display());
+    let message = format!("{named} is a link of another user (uid {uid}), in {directory}, where all users can write; it is not followed");
+    Err(Error::new(ErrorKind::Denied, message))
+}
+
 /// Refuses a database that another user made where all can write: nobody who may be trusted has put it there, and its owner can free every lock in it.
 pub(super) fn database(file: &Path, directory: &Path) -> Result<()> {
     let look_at = |path: &Path| std::fs::metadata(path).map_err(|cause| error::of_file(cause, "look at", path));
