@@ -47,7 +47,7 @@ fn minutes(words: &[&str]) -> Result<Duration, String> {
 
 /// Looks at each of the larger models for its share of the time; whether all promises hold.
 fn models(time: Duration) -> Result<bool, String> {
-    println!("## Exhaustive models\n");
+    println!("## Models, all states as far as the time allows\n");
     println!("| model | states | transitions | depth | complete | seconds | broken |");
     println!("|---|---|---|---|---|---|---|");
     let (mutex, redlock) = (MutexFlaw::None, RedLockFlaw::None);

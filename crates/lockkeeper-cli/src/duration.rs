@@ -1,18 +1,27 @@
-//! Durations as users write them: `1.5`, `250ms`, `90s`, `2m`, `1h`.
+//! Durations as users write them: `1.5`, `250ms`, `90s`, `2m`, `1h`, `1d`, and as systemd does: `5sec`, `50min`.
 
 use std::time::Duration;
 
 const NANOS: u128 = 1_000_000_000;
 
 /// The units, longest suffix first, in nanoseconds. A bare number is seconds.
-const UNITS: [(&str, u128); 5] = [("ms", NANOS / 1000), ("s", NANOS), ("m", 60 * NANOS), ("h", 3600 * NANOS), ("", NANOS)];
+const UNITS: [(&str, u128); 8] = [
+    ("min", 60 * NANOS),
+    ("sec", NANOS),
+    ("ms", NANOS / 1000),
+    ("s", NANOS),
+    ("m", 60 * NANOS),
+    ("h", 3600 * NANOS),
+    ("d", 24 * 3600 * NANOS),
+    ("", NANOS),
+];
 
 /// Ten years. Longer ones are mistakes, and points in time that far away may not exist.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
 /// Parses `text`, exactly to the nanosecond; finer digits are dropped.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
-    let no_duration = || format!("{text:?} is not a duration; use 1.5 (seconds), 250ms, 90s, 2m or 1h");
+    let no_duration = || format!("{text:?} is not a duration; use 1.5 (seconds), 250ms, 90s, 2m, 1h or 1d");
     if text.starts_with('-') {
         return Err(format!("{text:?} is negative; use 0 or more"));
     }
@@ -48,6 +57,9 @@ mod tests {
             ("90s", 90_000),
             ("250ms", 250),
             ("2m", 120_000),
+            ("50min", 3_000_000),
+            ("5sec", 5_000),
+            ("1d", 86_400_000),
             ("1h", 3_600_000),
             ("0.25h", 900_000),
         ] {

@@ -77,13 +77,29 @@ impl StoreOption {
     }
 }
 
-/// Gives a command the store's URL without its passwords, if the environment has them: a command and its children need not know them.
-///
-/// The variable stays: without it a lockkeeper inside the command would use another store, and exclude nobody. With it such a lockkeeper is refused by
-/// the server, in words.
-pub(crate) fn hide_password(command: &mut Command) {
-    if let Some(url) = std::env::var(VARIABLE).ok().filter(|url| without_passwords(url) != *url) {
-        command.env(VARIABLE, without_passwords(&url));
+impl StoreOption {
+    /// Gives a command the store's URL, so that a lockkeeper inside it uses the same store: another one would exclude nobody. Without passwords, unless
+    /// it is to have them: then such a lockkeeper is refused by the server, in words. A store that is found by itself is found there, too.
+    pub(crate) fn pass_on(&self, command: &mut Command, with_password: bool) {
+        let inherited = || std::env::var(VARIABLE).ok().filter(|url| !url.is_empty());
+        let Some(url) = self.store.clone().or_else(inherited) else { return };
+        let url = absolute(&url);
+        command.env(VARIABLE, if with_password { url } else { without_passwords(&url) });
+    }
+}
+
+/// The same place after a change of the directory.
+fn absolute(url: &str) -> String {
+    let Some((scheme @ ("sqlite" | "config"), rest)) = url.split_once(':') else { return url.to_owned() };
+    let (file, options) = rest.split_once('?').map_or((rest, None), |(file, options)| (file, Some(options)));
+    match std::path::absolute(file) {
+        // An empty path is refused: the file of `sqlite:` is found by itself.
+        Ok(file) => match (file.to_str(), options) {
+            (Some(file), None) => format!("{scheme}:{file}"),
+            (Some(file), Some(options)) => format!("{scheme}:{file}?{options}"),
+            (None, _) => url.to_owned(),
+        },
+        Err(_) => url.to_owned(),
     }
 }
 

@@ -115,6 +115,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
         }
         Arguments::Down(down) => {
             let (client, name) = down.latch.find().await?;
+            if client.inspect(&name).await?.is_none() {
+                say(&format!("no latch {name:?} is set: it was never set, or is open already; check the name"));
+            }
             let latch = client.latch(&name);
             let mut to_go = latch.count_down().await?;
             for _ in 1..down.by {

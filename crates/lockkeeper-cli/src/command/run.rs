@@ -1,6 +1,7 @@
 //! `lockkeeper run`: acquire the lock, run the command, release the lock.
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::process::Command;
@@ -20,7 +21,7 @@ use crate::lock_options::LockOptions;
 use crate::nested::{self, Outer};
 use crate::signals::Signals;
 use crate::supervise::{Rules, supervise};
-use crate::{args, duration, store};
+use crate::{args, duration};
 
 pub(crate) const USAGE: &str =
     "lockkeeper run [OPTIONS] NAME [--] COMMAND [ARG]...\n       lockkeeper run [OPTIONS] -c STRING NAME";
@@ -135,9 +136,7 @@ impl Arguments {
             return Err(refused(&format!("--max-hold {most:?} is shorter than --at-least {least:?}; use a longer --max-hold")));
         }
         let mut command = command;
-        if !self.pass_password {
-            store::hide_password(&mut command);
-        }
+        self.lock.store.pass_on(&mut command, self.pass_password);
         Ok(Job { options: self, name, command })
     }
 
@@ -174,7 +173,11 @@ pub(crate) async fn run(mut job: Job) -> Result<u8, Failure> {
     let ended = match client.liveness().map_err(Failure::from).and_then(|alive| start(job.command, alive, guard.deadline())) {
         Ok(child) => {
             let lost = async { guard.lost().await.to_string() };
-            supervise(child, rules, lost, || guard.deadline(), &mut signals).await
+            let supervised = supervise(child, rules, lost, || guard.deadline(), &mut signals);
+            tokio::select! {
+                ended = supervised => ended,
+                never = tell_of_outages(&client, &guard), if !job.options.lock.quiet => match never {},
+            }
         }
         Err(failure) => Err(failure),
     };
@@ -188,6 +191,23 @@ pub(crate) async fn run(mut job: Job) -> Result<u8, Failure> {
         }
     }
     finish(ended, guard).await
+}
+
+/// Says that the lock cannot be renewed, before it is lost: for as long as the command runs.
+async fn tell_of_outages(client: &Client, guard: &AnyGuard) -> Infallible {
+    let (name, url, mut told) = (guard.name(), client.url(), false);
+    loop {
+        sleep_until(tokio::time::Instant::now() + Duration::from_secs(1)).await;
+        let away = !client.is_connected();
+        if away != std::mem::replace(&mut told, away) {
+            say(&if away {
+                let left = guard.remaining().as_secs_f64();
+                format!("cannot renew {name:?}: {url} does not answer; the lock is lost in {left:.0} s if this goes on")
+            } else {
+                format!("{url} answers again; {name:?} is still held")
+            });
+        }
+    }
 }
 
 /// Runs the command under the hold of a command around this one, for as long as the store says that it is held.
