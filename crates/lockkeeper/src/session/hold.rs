@@ -96,12 +96,9 @@ impl Hold {
         // Before the keeper can know of it, so that no loss comes first.
         if grounds.claim.is_exclusive()
             && let Some(queue) = &grounds.queue
+            && queue.taken((grounds.owner, grounds.token), grounds.handed_over, grounds.sent)
         {
-            let checks = queue.taken(grounds.owner, grounds.handed_over, grounds.sent);
-            queue.has_token(grounds.owner, grounds.token);
-            if checks {
-                core.check_queue(&grounds.name, queue);
-            }
+            core.check_queue(&grounds.name, queue);
         }
         let (hold, hurry) = core.registry().register(due, slack, |slot| Self {
             session: session.clone(),

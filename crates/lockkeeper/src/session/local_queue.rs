@@ -164,11 +164,9 @@ impl LocalQueue {
     }
 
     /// An owner of this process has it now, by a request sent at `sent`. Tells whether the keeper has to check the queue from now on.
-    pub(super) fn taken(&self, owner: WireOwner, handed_over: bool, sent: Instant) -> bool {
+    pub(super) fn taken(&self, (owner, token): (WireOwner, Option<u64>), handed_over: bool, sent: Instant) -> bool {
         let mut state = lock(&self.state);
-        if state.held_by != Some(owner) {
-            (state.held_by, state.held_token) = (Some(owner), None);
-        }
+        (state.held_by, state.held_token) = (Some(owner), token);
         if !handed_over {
             let heard = state.heard();
             state.sharing.row_begins(sent, heard);
@@ -179,14 +177,6 @@ impl LocalQueue {
             state.wake_first(sent);
         }
         !state.waiters.is_empty() && !std::mem::replace(&mut state.checked, true)
-    }
-
-    /// The token of the owner that has it.
-    pub(super) fn has_token(&self, owner: WireOwner, token: Option<u64>) {
-        let mut state = lock(&self.state);
-        if state.held_by == Some(owner) {
-            state.held_token = token;
-        }
     }
 
     /// The owner no longer has it: the first waiter may ask.

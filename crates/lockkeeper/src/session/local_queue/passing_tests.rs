@@ -107,20 +107,20 @@ impl World<'_> {
             Stand::Passed { hold, since } if hold.may_be_picked_up(since, now) => {
                 self.callers.remove(index);
                 self.enters(hold)?;
-                self.queue.taken(hold.owner, true, hold.confirmed);
+                self.queue.taken((hold.owner, None), true, hold.confirmed);
             }
             Stand::Passed { hold, .. } => self.undos.push((hold.owner, now)),
             Stand::HandedOver { attempt: Some(Attempt::Granted(grant)), sent, moved: Some(moved), .. } => {
                 let owner = if self.flaw == Flaw::SameOwner { self.store.holder.unwrap_or(moved.owner) } else { moved.owner };
                 self.callers.remove(index);
                 self.enters(WireHold::granted(owner, grant, sent))?;
-                self.queue.taken(owner, true, sent);
+                self.queue.taken((owner, None), true, sent);
             }
             Stand::Ask if self.store.holder.is_none() => {
                 let request = request.clone().with_spare_tokens(16);
                 let Attempt::Granted(grant) = self.store.grant(&request, self.flaw) else { return Ok(()) };
                 self.callers.remove(index);
-                self.queue.taken(request.owner, false, now);
+                self.queue.taken((request.owner, None), false, now);
                 self.enters(WireHold::granted(request.owner, grant, now))?;
             }
             Stand::Revoked => self.callers[index].1.owner = self.session.core().next_owner(),
@@ -364,7 +364,7 @@ async fn a_hold_passes_only_to_a_first_waiter_that_wants_no_lease_of_its_own() {
     let request = |number| Acquire::new(Name::new("m").unwrap(), Claim::Mutex, owner(number), LEASE);
     let now = core.runtime.now();
     let hold = WireHold::granted(owner(9), Grant::new(Some(5), LEASE).with_spare_tokens(16), now);
-    queue.taken(owner(9), false, now);
+    queue.taken((owner(9), None), false, now);
     assert!(!queue.pass(&hold, now), "nobody waits: a hold without a guard is released, not kept");
     let (leased, plain) = (queue.join(core, &request(1).name), queue.join(core, &request(1).name));
     leased.stand(&request(1), false, now);

@@ -105,7 +105,7 @@ async fn a_first_waiter_that_does_not_run_is_passed_over() {
     let session = session();
     let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
     let (now, first, second) = (core.runtime.now(), request(1), request(2));
-    queue.taken(request(9).owner, false, now);
+    queue.taken((request(9).owner, None), false, now);
     let (stalled, next) = (queue.join(core, &first.name), queue.join(core, &first.name));
     assert_eq!((stalled.stand(&first, true, now), next.stand(&second, true, now)), (Stand::Behind, Stand::Wait));
     queue.left(request(9).owner, now);
@@ -123,7 +123,7 @@ async fn many_waiters_that_do_not_run_are_passed_over_together() {
     let session = session();
     let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
     let (now, name) = (core.runtime.now(), request(0).name);
-    queue.taken(request(1_000).owner, false, now);
+    queue.taken((request(1_000).owner, None), false, now);
     let stalled: Vec<_> = (1..=50).map(|number| (queue.join(core, &name), request(number))).collect();
     for (turn, request) in &stalled {
         turn.stand(request, true, now);
@@ -160,7 +160,7 @@ async fn a_hand_over_whose_release_is_left_is_revoked() {
     let session = session();
     let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
     let (now, holder, wait) = (core.runtime.now(), request(1), request(2));
-    queue.taken(holder.owner, false, now);
+    queue.taken((holder.owner, None), false, now);
     let turn = queue.join(core, &wait.name);
     assert_eq!(turn.stand(&wait, true, now), Stand::Behind);
     let Acquire { name, claim, owner, .. } = holder;
@@ -198,8 +198,7 @@ async fn a_hand_over_to_a_waiter_that_got_it_by_itself_releases_nothing() {
         let session = session();
         let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
         let (now, holder, wait) = (core.runtime.now(), request(1), request(2));
-        queue.taken(holder.owner, false, now);
-        queue.has_token(holder.owner, Some(before));
+        queue.taken((holder.owner, Some(before)), false, now);
         let turn = queue.join(core, &wait.name);
         assert_eq!(turn.stand(&wait, true, now), Stand::Behind);
         turn.asks(&wait, now.plus(LIMIT));
@@ -218,7 +217,7 @@ async fn a_late_answer_is_not_taken_for_that_of_another_hand_over() {
     let session = session();
     let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
     let (now, holder, wait, again) = (core.runtime.now(), request(1), request(2), request(3));
-    queue.taken(holder.owner, false, now);
+    queue.taken((holder.owner, None), false, now);
     let turn = queue.join(core, &wait.name);
     turn.stand(&wait, true, now);
     let late = queue.hand_over(&release(&holder), core).unwrap();
@@ -227,7 +226,7 @@ async fn a_late_answer_is_not_taken_for_that_of_another_hand_over() {
     assert_eq!(turn.stand(&wait, true, later), Stand::Revoked);
     assert_eq!(turn.stand(&again, true, later), Stand::Ask);
     let other = request(8);
-    queue.taken(other.owner, false, later);
+    queue.taken((other.owner, None), false, later);
     let next = queue.hand_over(&release(&other), core).unwrap();
     assert_eq!(late.deliver(Delivered::Answered(Some(granted())), later), Some(Unclaimed::Unused((wait.owner, Left::default()))));
     assert_eq!(turn.stand(&again, true, later), Stand::Wait);
@@ -246,7 +245,7 @@ async fn what_was_kept_for_a_waiter_is_released_when_its_own_request_is_revoked(
     let session = session_that_passes_holds();
     let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
     let (now, holder, wait) = (core.runtime.now(), request(1), request(2));
-    queue.taken(holder.owner, false, now);
+    queue.taken((holder.owner, None), false, now);
     let turn = queue.join(core, &wait.name);
     assert_eq!(turn.stand(&wait, true, now), Stand::Behind);
     turn.asks(&wait, now.plus(LIMIT));
@@ -264,7 +263,7 @@ async fn a_hold_is_taken_back_also_from_a_waiter_that_is_not_first() {
     let session = session_that_passes_holds();
     let (queue, core) = (Arc::new(LocalQueue::default()), session.core());
     let (now, first, second, holder) = (core.runtime.now(), request(1), request(2), request(9).owner);
-    queue.taken(holder, false, now);
+    queue.taken((holder, None), false, now);
     let (slow, next) = (queue.join(core, &first.name), queue.join(core, &first.name));
     assert_eq!((slow.stand(&first, true, now), next.stand(&second, true, now)), (Stand::Behind, Stand::Wait));
     let later = now.plus(SHOWS_UP_WITHIN);
@@ -285,7 +284,7 @@ async fn a_subscription_outlives_the_waiters_only_while_others_contend() {
     let waits = |queue: &Arc<LocalQueue>| {
         let turn = queue.join(core, &ours.name);
         turn.set_subscription(Arc::new(Subscription::silent()));
-        queue.taken(ours.owner, false, now);
+        queue.taken((ours.owner, None), false, now);
     };
     waits(&queue);
     assert_eq!(queue.heard(), None, "nobody else is known");
@@ -307,7 +306,7 @@ async fn a_holder_is_doubtful_once_for_notifications_that_came_after_its_request
     let session = session_with(|can| can);
     let (ours, notifier) = (request(1), Notifier::default());
     assert!(queue.ask_alone(&ours, now, LIMIT));
-    queue.taken(ours.owner, false, now);
+    queue.taken((ours.owner, None), false, now);
     notifier.notify();
     assert_eq!(queue.check(now).doubtful, None, "nobody listens");
     let turn = queue.join(session.core(), &ours.name);
@@ -321,7 +320,7 @@ async fn a_holder_is_doubtful_once_for_notifications_that_came_after_its_request
     assert_eq!(queue.check(now).doubtful, None, "nobody here holds it");
     let next = request(2);
     turn.asks(&next, now.plus(LIMIT));
-    queue.taken(next.owner, false, now);
+    queue.taken((next.owner, None), false, now);
     assert_eq!(queue.check(now).doubtful, None, "notified before it asked");
     notifier.notify();
     drop(turn);
@@ -340,7 +339,7 @@ async fn a_queue_with_one_waiter_is_checked_when_something_happens() {
     assert!(queue.check(now).again.is_some());
     queue.answered(&wait, None, now);
     assert_eq!(queue.check(now).again, None);
-    assert!(queue.taken(other.owner, false, now), "its hold may pass to the waiter, which may not run");
+    assert!(queue.taken((other.owner, None), false, now), "its hold may pass to the waiter, which may not run");
     assert!(queue.check(now).again.is_some());
     queue.left(other.owner, now);
     assert_eq!(queue.check(now).again, None);
