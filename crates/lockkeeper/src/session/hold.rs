@@ -141,11 +141,10 @@ impl Hold {
     /// A renewal sent at `sent` was answered. After the deadline it revives nothing: a hold that did not look valid never does again.
     pub(super) fn renewed(&self, sent: Instant, lease: Duration) -> Option<LossReason> {
         let ended = self.ended();
-        if ended.is_some() {
-            return ended;
+        if ended.is_none() {
+            self.deadline.fetch_max(deadline(sent, lease).min(self.grounds.until).as_nanos(), Ordering::AcqRel);
         }
-        self.deadline.fetch_max(deadline(sent, lease).min(self.grounds.until).as_nanos(), Ordering::AcqRel);
-        None
+        ended
     }
 
     /// The lease, as it was extended.
