@@ -33,9 +33,14 @@ fn a_named_pipe_as_config_file_is_refused_at_once() {
     rustix::fs::mknodat(rustix::fs::CWD, &file, rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600), 0)
         .expect("a pipe");
     let file = file.to_str().expect("text");
-    for (store, variable) in
-        [(format!("config:{file}"), ""), (format!("rediss://127.0.0.1:1?ca={file}"), ""), (String::new(), file)]
-    {
+    let home = directory.0.to_str().expect("text");
+    let none = ("XDG_CONFIG_HOME", "/nowhere");
+    for (store, variable) in [
+        (format!("config:{file}"), none),
+        (format!("rediss://127.0.0.1:1?ca={file}"), none),
+        (String::new(), ("LOCKKEEPER_CONFIG", file)),
+        (String::new(), ("XDG_CONFIG_HOME", home)),
+    ] {
         let mut command = Command::new("timeout");
         command.args(["--signal=KILL", "20", env!("CARGO_BIN_EXE_lockkeeper"), "run"]);
         command.env_remove("LOCKKEEPER_STORE").env_remove("LOCKKEEPER_CONFIG").env(variable.0, variable.1);

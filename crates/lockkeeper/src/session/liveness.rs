@@ -75,7 +75,7 @@ fn kept_alive(core: &Core, sent: Instant, kept: KeptAlive) {
     for hold in holds {
         match hold.grounds.session.cmp(&kept.session) {
             Order::Less => hold.lose(LossReason::Gone),
-            Order::Equal => hold.renewed(sent, kept.good_for),
+            Order::Equal => drop(hold.renewed(sent, kept.good_for)),
             // Granted in a session that was opened after this answer was sent.
             Order::Greater => {}
         }

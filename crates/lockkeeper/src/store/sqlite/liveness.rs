@@ -93,7 +93,8 @@ impl Liveness {
         }
         state.generation += 1;
         let id = PeerId { instance: self.instance, generation: state.generation };
-        let pipe = begin(&self.files, &id.to_string()).map_err(|cause| error::of_file(cause, "make a named pipe in", self.files.live()))?;
+        let pipe = begin(&self.files, &id.to_string())
+            .map_err(|cause| error::of_file(cause, "make a named pipe in", self.files.live()))?;
         state.current = Some((id, pipe));
         Ok(id)
     }
@@ -356,7 +357,7 @@ mod tests {
                     });
                 }
                 let swept = (0..1_000).find(|number| {
-                    let pipe = begin(files, peer(*number));
+                    let pipe = begin(files, &peer(*number).to_string());
                     let found = state_of(files, &peer(*number).to_string());
                     pipe.is_err() || matches!(found, PeerState::Dead)
                 });

@@ -61,7 +61,8 @@ pub(super) fn link(named: &Path, directory: &Path) -> Result<()> {
         return Ok(());
     }
     let (named, uid, directory) = (named.display(), found.uid(), directory.display());
-    let message = format!("{named} is a link of another user (uid {uid}), in {directory}, where all users can write; it is not followed");
+    let message =
+        format!("{named} is a link of another user (uid {uid}), in {directory}, where all users can write; it is not followed");
     Err(Error::new(ErrorKind::Denied, message))
 }
 
