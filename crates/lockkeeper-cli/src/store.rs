@@ -139,6 +139,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_command_gets_the_store_with_an_absolute_path_and_without_passwords() {
+        let told = |url: &str, with_password| {
+            let mut command = Command::new("true");
+            StoreOption::named(Some(url.to_owned())).pass_on(&mut command, with_password);
+            let told = command.get_envs().find(|(name, _)| *name == VARIABLE).and_then(|(_, value)| value);
+            told.unwrap_or_default().to_str().unwrap_or_default().to_owned()
+        };
+        let secret = "redis://me:secret@h:1/0?sentinel_password=other&replicas=1";
+        assert_eq!(told(secret, false), "redis://me@h:1/0?replicas=1");
+        assert_eq!(told(secret, true), secret);
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(told("sqlite:a.db?x=1", false), format!("sqlite:{}/a.db?x=1", here.display()));
+        for same in ["sqlite:", "sqlite:/a.db", "system:"] {
+            assert_eq!(told(same, false), same);
+        }
+    }
+
+    #[test]
     fn passwords_are_removed_and_the_rest_stays() {
         for (url, expected) in [
             ("sqlite:/tmp/a:b@c", "sqlite:/tmp/a:b@c"),

@@ -47,9 +47,9 @@ fn a_session_of_an_application_is_not_released() {
     tell(server.port, database, "HSET sess:42 user 7");
     tell(server.port, database, "EXPIRE sess:42 600");
     tell(server.port, database, "HSET app:cfg mode write path /srv");
-    assert_refused(lockkeeper(["release", "--yes", "sess:42"]).args(["-S", &url]), 64, "no lock");
-    assert_refused(&mut run(["-S", &url, "-n", "-x", "app:cfg", "true"]), 64, "no lock");
-    assert_refused(&mut run(["-S", &url, "-n", "-s", "app:cfg", "true"]), 64, "no lock");
+    assert_refused(lockkeeper(["release", "--yes", "sess:42"]).args(["-S", &url]), 64, "not a lock");
+    assert_refused(&mut run(["-S", &url, "-n", "-x", "app:cfg", "true"]), 64, "not a lock");
+    assert_refused(&mut run(["-S", &url, "-n", "-s", "app:cfg", "true"]), 64, "not a lock");
     assert!(tell(server.port, database, "HGET sess:42 user").contains("\r\n7\r\n"));
     assert!(tell(server.port, database, "HGET app:cfg path").contains("\r\n/srv\r\n"));
     assert!(tell(server.port, database, "TTL app:cfg").contains(":-1"));

@@ -16,7 +16,7 @@ use crate::site::{self, until};
 const SOON: Duration = Duration::from_secs(20);
 
 /// The sessions that watch this node.
-async fn watchers(server: &ZooKeeper, path: &str) -> Vec<i64> {
+pub(crate) async fn watchers(server: &ZooKeeper, path: &str) -> Vec<i64> {
     let port = server.ports()[0];
     let said = tokio::task::spawn_blocking(move || {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).expect("a running server");
