@@ -47,13 +47,18 @@ async fn a_burst_of_cancelled_requests_does_not_cost_a_sound_connection() {
                 tokio::spawn(async move { timeout(ms(5), store.inspect(name("m"))).await.is_err() })
             })
             .collect();
-        for cancelled in burst {
-            assert!(cancelled.await.unwrap(), "the server was too fast: nothing was tested");
+        let mut cancelled = 0;
+        for request in burst {
+            cancelled += u32::from(request.await.unwrap());
         }
+        // On a busy machine the answer may be there before the limit is looked at.
+        assert!(cancelled > 150, "the server was too fast: nothing was tested ({cancelled})");
     }
+    let mut cancelled = 0;
     for _ in 0..120 {
-        assert!(timeout(ms(5), store.inspect(name("m"))).await.is_err());
+        cancelled += u32::from(timeout(ms(5), store.inspect(name("m"))).await.is_err());
     }
+    assert!(cancelled > 60, "the server was too fast: nothing was tested ({cancelled})");
     // Longer than a probe takes.
     tokio::time::sleep(ms(700)).await;
     store.inspect(name("m")).await.unwrap();

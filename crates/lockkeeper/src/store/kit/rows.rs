@@ -121,7 +121,10 @@ fn read<T: RowTable>(table: &mut T, name: &Name, want: &Want, at: Instant, parts
                 return false;
             }
             if let Some(found) = sought.iter().position(|owner| *owner == row.part.owner) {
-                sought.swap_remove(found);
+                // A waiter whose place has ended goes to the end of the queue: all that stand there are before it.
+                if !in_order || row.part.expires > at {
+                    sought.swap_remove(found);
+                }
             } else if row.part.expires > at {
                 first = first.saturating_sub(1);
             }

@@ -171,3 +171,22 @@ fn a_step_writes_the_rows_that_it_changed() {
     }
     assert_eq!(step(50, 30).1, 1);
 }
+
+/// A waiter whose place has ended comes behind all others, not behind those that were read before its old place.
+#[test]
+fn a_waiter_whose_place_has_ended_goes_to_the_end_of_the_queue() {
+    let mut tables = Tables::default();
+    let mut step = |number, at, place| {
+        let mut engine = RecordEngine::new(&mut tables, Instant::from_nanos(at), at, None);
+        let asked = ask(number, Claim::Fair, at, 1_000).with_place(Duration::from_nanos(place));
+        let attempt = engine.acquire(&asked).expect("an answer");
+        if let Attempt::Busy(busy) = attempt { busy.ahead } else { None }
+    };
+    assert_eq!(step(9, 10, 1_000), None);
+    for (number, place) in [(1, 1_000), (2, 50), (3, 1_000), (4, 1_000), (5, 1_000)] {
+        step(number, 20, place);
+    }
+    assert_eq!(step(2, 100, 1_000), Some(4));
+    // And it stays there.
+    assert_eq!((step(5, 110, 1_000), step(2, 120, 1_000)), (Some(3), Some(4)));
+}
