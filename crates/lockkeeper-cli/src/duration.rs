@@ -83,7 +83,7 @@ mod tests {
             ("inf", "is not a duration"),
             ("nan", "is not a duration"),
             ("٣", "is not a duration"),
-            ("1d", "is not a duration"),
+            ("1w", "is not a duration"),
             ("-1", "is negative"),
             ("-0.5s", "is negative"),
             ("87601h", "is too long"),

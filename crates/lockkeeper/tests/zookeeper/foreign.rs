@@ -87,8 +87,8 @@ async fn a_waiter_for_permits_keeps_its_place_when_an_answer_is_lost() {
     until("ours waits", async || site::nodes(&raw, &queue).await.len() == 1).await;
     let place = site::nodes(&raw, &queue).await.pop().expect("its node");
     // Its first request has ended. If that had no answer it would withdraw, and queue up anew.
-    let permits = format!("/{folder}/s/leases");
-    until("it watches the permits", async || !watchers(&server, &permits).await.is_empty()).await;
+    let size = format!("/{folder}/s/_lockkeeper");
+    until("it watches the size", async || !watchers(&server, &size).await.is_empty()).await;
     // The next listing of the queue has no answer.
     proxy.next("/s/locks", Fault::LoseReply);
     until("the answer is lost", async || proxy.met()).await;
