@@ -120,7 +120,7 @@ impl LockOptions {
             acquired = self.acquire_or_explain(client, name, began) => acquired,
             signal = signals.end(waiting::erase) => Err(Failure::signalled(signal)),
             // Process 1 collects them at all times.
-            () = reap_orphans() => Err(Failure::new(Code::Internal, "waiting ended")),
+            never = reap_orphans() => match never {},
         };
         match &acquired {
             // A request may be on its way that would acquire the lock for nobody.

@@ -8,6 +8,7 @@ mod watchdog;
 
 pub(crate) use shim::shim;
 
+use std::convert::Infallible;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
@@ -242,7 +243,7 @@ impl Child {
 }
 
 /// Collects the status of orphans for ever: as process 1, and as a subreaper, this process is the parent of all of them.
-pub(crate) async fn reap_orphans() {
+pub(crate) async fn reap_orphans() -> Infallible {
     let Ok(mut changes) = unix::signal(SignalKind::child()) else { return std::future::pending().await };
     loop {
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}

@@ -58,7 +58,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
         () = end_of_input() => None,
         _ = signals.end(|| {}) => None,
         // Process 1 collects them at all times.
-        () = reap_orphans() => None,
+        never = reap_orphans() => match never {},
     };
     let released = guard.release().await;
     match (reason, released) {

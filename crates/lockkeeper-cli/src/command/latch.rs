@@ -83,6 +83,10 @@ pub(crate) struct Wait {
     latch: Named,
 }
 
+fn say_not_set(name: &str) {
+    say(&format!("no latch {name:?} is set: it was never set, or is open already; check the name"));
+}
+
 impl Named {
     async fn find(self) -> Result<(Client, String), Failure> {
         let name = args::name(self.name)?;
@@ -116,7 +120,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
         Arguments::Down(down) => {
             let (client, name) = down.latch.find().await?;
             if client.inspect(&name).await?.is_none() {
-                say(&format!("no latch {name:?} is set: it was never set, or is open already; check the name"));
+                say_not_set(&name);
             }
             let latch = client.latch(&name);
             let mut to_go = latch.count_down().await?;
@@ -149,7 +153,7 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
             let (client, name, is_set) = timeout(patience, finding).await.map_err(late)??;
             let mut signals = Signals::take().map_err(|error| internal("cannot receive signals", &error))?;
             if !is_set {
-                say(&format!("no latch {name:?} is set: it was never set, or is open already; check the name"));
+                say_not_set(&name);
             }
             let latch = client.latch(&name);
             let left = limit.saturating_sub(began.elapsed());

@@ -187,7 +187,7 @@ pub(crate) async fn run(mut job: Job) -> Result<u8, Failure> {
             // The lock is gone, or the user does not want to wait.
             _ = guard.lost() => {}
             _ = signals.end(|| {}) => {}
-            () = reap_orphans() => {}
+            never = reap_orphans() => match never {},
         }
     }
     finish(ended, guard).await

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::namespace;
 use crate::stores::{fresh, on_each_store};
 use crate::util::{end, is_running, run, until};
 
@@ -132,9 +133,8 @@ fn stat(of: Pid, field: usize) -> Option<Pid> {
 #[test]
 fn as_process_1_orphans_are_reaped_and_a_loss_does_not_cost_the_grace() {
     const TEST: &str = "as_process_1_orphans_are_reaped_and_a_loss_does_not_cost_the_grace";
-    let can = Command::new("unshare").args(["--pid", "--fork", "--mount-proc", "true"]).stderr(Stdio::null()).status();
-    if !can.is_ok_and(|status| status.success()) {
-        return lockkeeper::conformance::skip(TEST, "this user cannot make a process namespace");
+    if !namespace::is_possible(TEST) {
+        return;
     }
     // Orphans that end at once, and zombies counted a little later. Then the command is ended with a long grace.
     let script = "for i in 1 2 3 4 5; do (sleep 0.1 &) ; done; sleep 0.5; grep -l '^State:.Z' /proc/[0-9]*/status; echo counted; exec sleep 300";
@@ -151,9 +151,8 @@ fn as_process_1_orphans_are_reaped_and_a_loss_does_not_cost_the_grace() {
 #[test]
 fn as_process_1_orphans_are_reaped_without_a_command() {
     const TEST: &str = "as_process_1_orphans_are_reaped_without_a_command";
-    let can = Command::new("unshare").args(["--pid", "--fork", "--mount-proc", "true"]).stderr(Stdio::null()).status();
-    if !can.is_ok_and(|status| status.success()) {
-        return lockkeeper::conformance::skip(TEST, "this user cannot make a process namespace");
+    if !namespace::is_possible(TEST) {
+        return;
     }
     let url = fresh();
     let client = lockkeeper::blocking::Client::connect(&url).expect("a store");

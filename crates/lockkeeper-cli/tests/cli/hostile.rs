@@ -1,10 +1,12 @@
 //! Servers that lie, freeze or fail: what reaches the terminal, how long it takes, and whether the cause is named.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use lockkeeper_testkit::server::{Flavour, Server};
 
 use crate::config::Directory;
 use crate::stores::fresh;
@@ -41,7 +43,7 @@ fn escapes_and_direction_marks_of_a_server_do_not_reach_the_terminal() {
     {
         let ended = end(&mut lockkeeper(words));
         assert!(ended.code.is_some_and(|code| code >= 64), "{ended:?}");
-        let is_bad = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
+        let is_bad = |sign: char| (sign.is_control() && sign != '\n') || sign == '\u{202e}';
         let said = ended.stdout + &ended.stderr;
         assert!(!said.contains(is_bad), "{words:?}: {said:?}");
         assert!(said.contains("evil"), "the text itself is told: {said:?}");
@@ -72,6 +74,30 @@ fn a_frozen_server_costs_no_more_than_the_wait() {
     let url = format!("redis://127.0.0.1:{port}");
     assert_refused(&mut lockkeeper(["latch", "wait", "-S", &url, "-w", "1s", "job"]), 69, "did not answer within 1s");
     assert!(began.elapsed() < Duration::from_millis(2500), "{:?}", began.elapsed());
+}
+
+/// The holder hears of the outage while there is still time, and of its end.
+#[test]
+fn a_holder_is_told_that_its_store_does_not_answer() {
+    const TEST: &str = "a_holder_is_told_that_its_store_does_not_answer";
+    if let Some(why) = Server::missing(Flavour::Redis) {
+        return lockkeeper::conformance::skip(TEST, &why);
+    }
+    let server = Server::start(Flavour::Redis);
+    let words = ["-S", &server.url(0), "-l", "20s", "job", "sh", "-c", "echo running; read line"];
+    let mut runner = run(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(runner.stderr.take().expect("piped")).lines();
+    let mut running = String::new();
+    BufReader::new(runner.stdout.take().expect("piped")).read_line(&mut running).expect("a line");
+    server.freeze();
+    let told = lines.next().expect("a line").expect("text");
+    server.thaw();
+    assert!(told.contains("cannot renew \"job\"") && told.contains("does not answer; the lock is lost in "), "{told}");
+    let back = lines.next().expect("a line").expect("text");
+    assert!(back.contains("answers again; \"job\" is still held"), "{back}");
+    drop(runner.stdin.take());
+    // `read` fails at the end of its input.
+    assert_eq!(runner.wait().expect("it ends").code(), Some(1));
 }
 
 #[test]

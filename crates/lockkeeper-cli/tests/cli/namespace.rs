@@ -8,11 +8,19 @@ use crate::util::end;
 
 const UNSHARE: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
+/// Whether this user may make a process namespace; says so if not.
+pub(crate) fn is_possible(test: &str) -> bool {
+    let made = Command::new(UNSHARE[0]).args(&UNSHARE[1..]).arg("true").stderr(Stdio::null()).status();
+    let possible = made.is_ok_and(|status| status.success());
+    if !possible {
+        lockkeeper::conformance::skip(test, "this user cannot make a process namespace");
+    }
+    possible
+}
+
 /// `script` in a shell that is process 1 of a new namespace; `None` if this user may not make one.
 fn inside(test: &str, script: &str) -> Option<Command> {
-    let possible = Command::new(UNSHARE[0]).args(&UNSHARE[1..]).arg("true").stderr(Stdio::null()).status();
-    if !possible.is_ok_and(|status| status.success()) {
-        lockkeeper::conformance::skip(test, "this user cannot make a process namespace");
+    if !is_possible(test) {
         return None;
     }
     let mut command = Command::new(UNSHARE[0]);

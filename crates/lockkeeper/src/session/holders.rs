@@ -1,4 +1,4 @@
-//! Who holds a name, for the error of a call that has waited long enough.
+//! The holders of a name in words, for the error of a call that timed out.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -33,7 +33,7 @@ pub(crate) struct Core {
     pub(super) program: OnceLock<String>,
     /// The store's URL without a password, if it has one.
     pub(super) place: OnceLock<String>,
-    /// When the store may be asked again who holds a name that a call did not get, in nanoseconds.
+    /// The next look at the holders of a name, after a call timed out: not before this time, in nanoseconds.
     pub(super) next_look: AtomicU64,
     /// The process that opened the session. A forked child shares its connections and its owners, and must not use them.
     pub(super) process: u32,

@@ -177,8 +177,8 @@ impl<G: Guard> Acquiring<G> {
         Ok((self.target.clone(), self.claim.clone()?))
     }
 
-    /// Waits at most this long, trouble with the store included. For the words of the error the store may be asked who holds the lock, which
-    /// takes 10 ms at most.
+    /// Waits at most this long, trouble with the store included. The error names the holder of the lock; asking for it takes 10 ms
+    /// at most.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.limits.timeout = Some(limit);
         self

@@ -38,7 +38,8 @@ async fn a_burst_of_cancelled_requests_does_not_cost_a_sound_connection() {
     let Some(site) = Site::sound("cancelled requests").await else { return };
     let store = store(&site).await;
     store.inspect(name("m")).await.unwrap();
-    site.proxy.delay_answers(ms(30));
+    // Far above the limit of the requests, for a busy machine, and far below the silence that makes a connection suspicious (500 ms).
+    site.proxy.delay_answers(ms(200));
     let before = site.proxy.connections();
     for _ in 0..3 {
         let burst: Vec<_> = (0..300)
@@ -47,18 +48,13 @@ async fn a_burst_of_cancelled_requests_does_not_cost_a_sound_connection() {
                 tokio::spawn(async move { timeout(ms(5), store.inspect(name("m"))).await.is_err() })
             })
             .collect();
-        let mut cancelled = 0;
-        for request in burst {
-            cancelled += u32::from(request.await.unwrap());
+        for cancelled in burst {
+            assert!(cancelled.await.unwrap(), "the server was too fast: nothing was tested");
         }
-        // On a busy machine the answer may be there before the limit is looked at.
-        assert!(cancelled > 150, "the server was too fast: nothing was tested ({cancelled})");
     }
-    let mut cancelled = 0;
     for _ in 0..120 {
-        cancelled += u32::from(timeout(ms(5), store.inspect(name("m"))).await.is_err());
+        assert!(timeout(ms(5), store.inspect(name("m"))).await.is_err());
     }
-    assert!(cancelled > 60, "the server was too fast: nothing was tested ({cancelled})");
     // Longer than a probe takes.
     tokio::time::sleep(ms(700)).await;
     store.inspect(name("m")).await.unwrap();

@@ -100,8 +100,8 @@ async fn each_waiter_has_its_own_row_and_many_are_served_in_order() {
     assert_eq!(parts(), 0, "nothing is left");
 }
 
-#[tokio::test]
-async fn a_page_of_a_long_list_reads_only_that_page() {
+/// A store with 100,000 latches, and a connection of its own to its file.
+async fn with_many_names() -> (Folder, Client, Connection) {
     let folder = Folder::new();
     let client = Client::connect(folder.url()).await.unwrap();
     let eyes = Connection::open(folder.file()).unwrap();
@@ -110,6 +110,12 @@ async fn a_page_of_a_long_list_reads_only_that_page() {
         INSERT INTO head SELECT printf('n:%06d', i), 1, '{"head":{"Latch":{"to_go":1}},"last_token":0}' FROM n"#,
     )
     .unwrap();
+    (folder, client, eyes)
+}
+
+#[tokio::test]
+async fn a_page_of_a_long_list_reads_only_that_page() {
+    let (_folder, client, _eyes) = with_many_names().await;
     client.latch("z").try_set(1).await.unwrap();
     let began = Instant::now();
     assert_eq!(client.list("z*").await.unwrap().len(), 1);
@@ -122,15 +128,8 @@ async fn a_page_of_a_long_list_reads_only_that_page() {
 /// A file that was long once does not stay so: each checkpoint returns some of the free pages to the file system.
 #[tokio::test]
 async fn a_file_shrinks_when_what_lay_in_it_is_gone() {
-    let folder = Folder::new();
-    let client = Client::connect(folder.url()).await.unwrap();
-    let eyes = Connection::open(folder.file()).unwrap();
-    eyes.execute_batch(
-        r#"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)
-        INSERT INTO head SELECT printf('n:%06d', i), 1, '{"head":{"Latch":{"to_go":1}},"last_token":0}' FROM n;
-        DELETE FROM head WHERE name LIKE 'n:%';"#,
-    )
-    .unwrap();
+    let (_folder, client, eyes) = with_many_names().await;
+    eyes.execute_batch("DELETE FROM head WHERE name LIKE 'n:%'").unwrap();
     let free = || eyes.query_row("PRAGMA freelist_count", [], |row| row.get::<_, u32>(0)).unwrap();
     let before = free();
     assert!(before > 1_000, "{before}");

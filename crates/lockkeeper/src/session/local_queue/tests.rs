@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::owner::ClientId;
 use crate::runtime::Runtime;
 use crate::session::acquisition::Stand;
-use crate::session::{Left, Session, Settings, WireHold};
+use crate::session::{Grounds, Held, Hold, Left, Session, Settings, WireHold};
 
 const LIMIT: Duration = Duration::from_secs(3);
 
@@ -347,4 +347,37 @@ async fn a_queue_with_one_waiter_is_checked_when_something_happens() {
     assert!(queue.check(now).again.is_some(), "the first may not run");
     drop(second);
     assert_eq!(queue.check(now).again, None);
+}
+
+fn held(session: &Session, number: u64) -> Held {
+    let (sent, lease) = (session.core().runtime.now(), Duration::from_secs(30));
+    let Acquire { name, claim, owner, .. } = request(number);
+    let grounds = Grounds {
+        name,
+        claim,
+        owner,
+        id: number,
+        token: Some(number),
+        spare_tokens: 0,
+        passes: 0,
+        lease,
+        good_for: lease,
+        session: 0,
+        kept: true,
+        sent,
+        unsettled_until: Instant::default(),
+        queue: None,
+        handed_over: false,
+        until: Instant::NEVER,
+        place: None,
+    };
+    Hold::new(session, grounds).enter()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stale_hold_is_lost_and_no_other() {
+    let session = session();
+    let (stale, other) = (held(&session, 1), held(&session, 2));
+    session.core().lose_stale(stale.owner());
+    assert!(!stale.is_valid() && other.is_valid());
 }
