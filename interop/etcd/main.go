@@ -1,8 +1,11 @@
 // A program with etcd's own Go client in it, which the tests drive: locks of the package concurrency and the read-write lock of the recipes.
 //
-//	driver ENDPOINT hold  NAME MILLIS          takes the mutex, prints "held", keeps it so long, releases
-//	driver ENDPOINT count NAME FILE ROUNDS     takes the mutex so often and adds one to the number in the file each time
+//	driver ENDPOINT hold  NAME MILLIS          acquires the mutex, prints "held", keeps it so long, releases
+//	driver ENDPOINT note  NAME FILE TEXT       acquires the mutex, appends the text to the file, releases
+//	driver ENDPOINT count NAME FILE ROUNDS     acquires the mutex so often and adds one to the number in the file each time
 //	driver ENDPOINT read|write NAME FILE ROUNDS  the same with one side of a RWMutex; a reader only looks
+//
+// Each addition is printed as "value N" before the release, so that a program that is killed has told what it wrote. A reader prints what it saw.
 package main
 
 import (
@@ -33,16 +36,19 @@ func number(file string) int {
 	return value
 }
 
-// add is not atomic on purpose: two at a time lose an update.
+// add is not atomic on purpose: two at a time lose an update. The file itself is replaced at once, so that a kill leaves the old number or the new one.
 func add(file string) {
 	value := number(file)
 	time.Sleep(time.Millisecond)
-	must(os.WriteFile(file, []byte(strconv.Itoa(value+1)), 0o600))
+	own := fmt.Sprintf("%s.%d", file, os.Getpid())
+	must(os.WriteFile(own, []byte(strconv.Itoa(value+1)), 0o600))
+	must(os.Rename(own, file))
+	fmt.Println("value", value+1)
 }
 
 func main() {
 	if len(os.Args) < 5 {
-		fmt.Fprintln(os.Stderr, "usage: driver ENDPOINT hold|count|read|write NAME ...")
+		fmt.Fprintln(os.Stderr, "usage: driver ENDPOINT hold|note|count|read|write NAME ...")
 		os.Exit(2)
 	}
 	endpoint, verb, name := os.Args[1], os.Args[2], os.Args[3]
@@ -63,6 +69,13 @@ func main() {
 		time.Sleep(time.Duration(millis) * time.Millisecond)
 		must(mutex.Unlock(background))
 		fmt.Println("released")
+	case "note":
+		mutex := concurrency.NewMutex(session, name)
+		must(mutex.Lock(background))
+		text, err := os.ReadFile(os.Args[4])
+		must(err)
+		must(os.WriteFile(os.Args[4], append(text, os.Args[5]...), 0o600))
+		must(mutex.Unlock(background))
 	case "count":
 		rounds, err := strconv.Atoi(os.Args[5])
 		must(err)
@@ -85,6 +98,7 @@ func main() {
 					fmt.Println("a writer wrote beside a reader")
 					os.Exit(3)
 				}
+				fmt.Println("value", before)
 				must(mutex.RUnlock())
 			} else {
 				must(mutex.Lock())

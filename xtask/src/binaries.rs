@@ -14,14 +14,15 @@ use crate::times::Times;
 const WORKERS: usize = 2;
 
 /// About how many seconds the long ones take, for a first run that has no times of its own.
-pub(crate) const LONG: [(&str, u64); 11] = [
+pub(crate) const LONG: [(&str, u64); 12] = [
+    ("lockkeeper-cli/real", 100),
     ("lockkeeper/zookeeper", 150),
     ("lockkeeper/etcd", 200),
     ("lockkeeper/redis", 300),
     ("lockkeeper/topology", 290),
     ("lockkeeper/interop", 220),
     ("lockkeeper/postgres", 110),
-    ("lockkeeper/mysql", 130),
+    ("lockkeeper/mysql", 260),
     ("lockkeeper/sqlite", 120),
     ("lockkeeper-cli/cli", 100),
     ("lockkeeper/quorum", 90),
@@ -29,11 +30,22 @@ pub(crate) const LONG: [(&str, u64); 11] = [
 ];
 
 /// How many tests run at a time in programs whose tests mostly wait for the leases of a server. Others run one per core.
-const THREADS: [(&str, &str); 4] =
-    [("lockkeeper/etcd", "6"), ("lockkeeper/mysql", "5"), ("lockkeeper/postgres", "5"), ("lockkeeper/zookeeper", "6")];
+const THREADS: [(&str, &str); 5] = [
+    ("lockkeeper-cli/real", "3"),
+    ("lockkeeper/etcd", "6"),
+    ("lockkeeper/mysql", "5"),
+    ("lockkeeper/postgres", "5"),
+    ("lockkeeper/zookeeper", "6"),
+];
 
 /// What `cargo xtask test --fast` leaves out: the named tests of a program, or all of it where the list is empty.
-const SLOW: [(&str, &[&str]); 2] = [("lockkeeper/sqlite", &[]), ("lockkeeper-cli/cli", &[])];
+/// Fresh seeds are another test each time.
+const SLOW: [(&str, &[&str]); 4] = [
+    ("lockkeeper/sqlite", &[]),
+    ("lockkeeper-cli/cli", &[]),
+    ("lockkeeper-cli/real", &[]),
+    ("lockkeeper-verify/simulation", &["every_promise_is_kept_by_fresh_seeds"]),
+];
 
 /// One program to run, and the folder to run it in.
 #[derive(Debug, PartialEq, Eq)]
@@ -123,7 +135,7 @@ fn run_chosen(
 fn schedule(mut waiting: Vec<(String, Run)>, times: &mut Times, limit: Duration) -> Result<(), String> {
     let began = Instant::now();
     let mut running: Vec<Running> = Vec::new();
-    let mut failed = Vec::new();
+    let mut failed: Vec<Running> = Vec::new();
     while !waiting.is_empty() || !running.is_empty() {
         while running.len() < WORKERS
             && let Some((name, command)) = waiting.pop()
@@ -160,12 +172,29 @@ fn schedule(mut waiting: Vec<(String, Run)>, times: &mut Times, limit: Duration)
             if passed {
                 times.set(&one.name, took);
             } else {
-                failed.push(format!("{} (repeat it with: {})", one.name, one.command));
+                failed.push(one);
             }
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join("; "))) }
+    // Once more at the end, where a reader of a long log looks first.
+    for one in &failed {
+        println!("---- why {} failed\n{}", one.name, failures(&one.text()));
+    }
+    let told: Vec<_> = failed.iter().map(Running::told).collect();
+    if told.is_empty() { Ok(()) } else { Err(format!("failed: {}", told.join("; "))) }
+}
+
+/// What a test program says of its failed tests, or the end of its output if it ended before it said that.
+fn failures(output: &str) -> &str {
+    const END: usize = 4_000;
+    let start = output.find("\nfailures:\n").or_else(|| Some(output.char_indices().rev().nth(END)?.0));
+    output[start.unwrap_or_default()..].trim()
+}
+
+/// The tests that a test program names as failed.
+fn failed_tests(output: &str) -> Vec<&str> {
+    output.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED")).collect()
 }
 
 impl Running {
@@ -191,12 +220,25 @@ impl Running {
         self.show();
     }
 
-    fn show(&self) {
-        println!("---- {}", self.name);
+    fn text(&self) -> String {
         match std::fs::read(&self.output) {
-            Ok(text) => println!("{}", String::from_utf8_lossy(&text).trim()),
-            Err(error) => println!("(its output is gone: {error})"),
+            Ok(text) => String::from_utf8_lossy(&text).into_owned(),
+            Err(error) => format!("(its output is gone: {error})"),
         }
+    }
+
+    fn show(&self) {
+        println!("---- {}\n{}", self.name, self.text().trim());
+    }
+
+    /// Which tests of it failed, and how to repeat it.
+    fn told(&self) -> String {
+        let text = self.text();
+        let tests = match failed_tests(&text) {
+            tests if tests.is_empty() => String::new(),
+            tests => format!(": {}", tests.join(", ")),
+        };
+        format!("{}{tests} (repeat it with: {})", self.name, self.command)
     }
 }
 
@@ -251,6 +293,15 @@ mod tests {
         let targets = [test("redis", &["redis"]), test("both", &["sqlite", "redis"]), test("file", &["sqlite"]), bare, example];
         let metadata = serde_json::json!({"packages": [{"targets": targets}]});
         assert_eq!(without_servers(&metadata).into_iter().collect::<Vec<_>>(), ["file", "memory"]);
+    }
+
+    #[test]
+    fn what_failed_is_told_at_the_end() {
+        let output = "test a::b ... ok\ntest c::d ... FAILED\n\nfailures:\n\n---- c::d stdout ----\nwhy\n\nfailures:\n    c::d\n";
+        assert_eq!(failed_tests(output), ["c::d"]);
+        assert!(failures(output).starts_with("failures:") && failures(output).contains("why"));
+        assert_eq!(failures("killed"), "killed");
+        assert!(failures(&"é".repeat(9_000)).len() < 9_000);
     }
 
     #[test]

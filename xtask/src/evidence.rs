@@ -1,17 +1,25 @@
 //! `cargo xtask evidence`: larger models and more seeds than the tests take; writes docs/evidence.md.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use crate::steps::{Run, root};
+use crate::drivers::REDISSON;
+use crate::steps::{Run, root, target};
 
-/// The parts, in the order of the page.
-const PARTS: [&str; 2] = ["models", "simulation"];
+/// The parts, in the order of the page, with how their sections begin.
+const PARTS: [(&str, &str); 4] = [
+    ("models", "## Models, all states as far as the time allows"),
+    ("simulation", "## Simulation"),
+    ("real", "## Real servers"),
+    ("control", "## Control group"),
+];
 
 const HEAD: &str = "\
 # Evidence
 
 Written by `cargo xtask evidence`; do not edit. What the parts are, how to replay a seed, and which bugs they found:
 [verify/README.md](../verify/README.md). To repeat it: `cargo xtask evidence --minutes N`; N minutes for each part.
+Each section says when it was written.
 ";
 
 const NOT_COVERED: &str = "\
@@ -23,10 +31,14 @@ const NOT_COVERED: &str = "\
   not in it.
 * For RedLock the referee does not judge P5 and P6; that nothing is left and that every task ends is checked.
 * The clients of the models are written for the models; only the server is the library's specification.
-* No history of a real server is recorded and judged yet, and no other lock library is run beside ours under the same faults.
+* Histories of real servers have no events of the store, so the referee does not judge P5 and P6 there; that nothing is left at the end is
+  checked. Parted networks, stepped clocks, ensembles of ZooKeeper and clusters of etcd are tested ([faults.md](faults.md)), but no histories are
+  recorded there.
+* Histories of etcd are recorded, but one finding in them is not settled yet ([verify/README.md](../verify/README.md#track-record)).
+* The control group has no failovers, and nothing but mutexes.
 ";
 
-/// Runs the parts named, or all of them, for so many minutes each; writes the page if all of them ran.
+/// Runs the parts named, or all of them, for so many minutes each, and writes the page.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     let (mut minutes, mut parts, mut quick) = (5_u64, Vec::new(), false);
     let mut words = arguments.iter().map(String::as_str);
@@ -37,30 +49,92 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
                 minutes = value.filter(|minutes| *minutes > 0).ok_or("--minutes needs a number, at least 1")?;
             }
             "--debug" => quick = true,
-            part if PARTS.contains(&part) => parts.push(part),
-            other => return Err(format!("there is no part {other}; there are {}", PARTS.join(", "))),
+            part if PARTS.iter().any(|(known, _)| *known == part) => parts.push(part),
+            other => return Err(format!("there is no part {other}; there are {}", PARTS.map(|(part, _)| part).join(", "))),
         }
     }
-    let all = parts.is_empty();
     let minutes = minutes.to_string();
-    let mut sections = Vec::new();
-    for part in PARTS.into_iter().filter(|part| all || parts.contains(part)) {
-        let mut words = vec!["run", "--quiet", "-p", "lockkeeper-verify"];
-        words.extend((!quick).then_some("--release"));
-        words.extend(["--", part, "--minutes", &minutes]);
-        // `--release` is tuned for a quick build; here speed is states and seeds.
-        let part = Run::cargo(&words).with("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3");
-        sections.push(part.capture()?.trim_end().to_owned());
+    let mut written = Vec::new();
+    for (part, _) in PARTS.into_iter().filter(|(part, _)| parts.is_empty() || parts.contains(part)) {
+        let section = section(part, &minutes, quick)?;
+        println!("{section}\n");
+        written.push((part, format!("{section}\n\n{}", setting(quick)?)));
     }
-    if !all {
-        println!("{}", sections.join("\n\n"));
-        return Ok(());
-    }
-    let page = format!("{HEAD}\n{}\n{}\n\n{NOT_COVERED}", setting(quick)?, sections.join("\n\n"));
     let file = root().join("docs").join("evidence.md");
-    std::fs::write(&file, page).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+    let before = std::fs::read_to_string(&file).unwrap_or_default();
+    std::fs::write(&file, page(&before, &written)).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
     println!("    written: {}", file.display());
     Ok(())
+}
+
+/// Runs a part, and returns its section.
+fn section(part: &str, minutes: &str, quick: bool) -> Result<String, String> {
+    let release = (!quick).then_some("--release");
+    // `--release` is tuned for a quick build; here speed is states and seeds.
+    let tuned = |words: &[&str]| Run::cargo(words).with("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3");
+    let mut words = vec!["run", "--quiet", "-p", "lockkeeper-verify"];
+    words.extend(release);
+    words.extend(["--", part, "--minutes", minutes]);
+    let mut run = tuned(&words);
+    if part == "real" {
+        let mut words = vec!["build", "--quiet", "-p", "lockkeeper-cli", "--features", "all"];
+        words.extend(release);
+        tuned(&words).stream()?;
+        let program = target().join(if quick { "debug" } else { "release" }).join("lockkeeper");
+        let log = root().join("docs/evidence/real.tsv");
+        run = run.and("--program").and(&program.display().to_string()).and("--log").and(&log.display().to_string());
+    }
+    if part == "control" {
+        for (option, command) in rivals() {
+            match command {
+                Ok(command) => run = run.and(option).and(&command.join("|")),
+                // One that cannot be built does not keep the others from it.
+                Err(why) => println!("    {option} does not take part: {why}"),
+            }
+        }
+    }
+    Ok(run.capture()?.trim_end().to_owned())
+}
+
+/// How the programs of the control group are started, by their options; what is missing is built.
+fn rivals() -> [(&'static str, Result<Vec<String>, String>); 3] {
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let peers = target().join("peers");
+    let rslock = || {
+        let place = root().join("bench/peers/rslock");
+        let build = Run::cargo(&["build", "--quiet", "--release", "--locked", "--bin", "held"]).inside(&place);
+        build.with("CARGO_TARGET_DIR", peers.display().to_string()).stream()?;
+        Ok(vec![peers.join("release/held").display().to_string()])
+    };
+    let python = || {
+        let (place, sources) = (peers.join("redis-py").display().to_string(), root().join("bench/peers/redis-py"));
+        let python = format!("{place}/bin/python");
+        if !Path::new(&python).exists() {
+            Run::new("python3", &["-m", "venv", &place]).stream()?;
+        }
+        let needs = sources.join("requirements.txt").display().to_string();
+        Run::new(&python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", &needs]).stream()?;
+        Ok(words(&[&python, &sources.join("held.py").display().to_string()]))
+    };
+    let redisson = || {
+        let place = REDISSON.newest()?;
+        let classes = format!("{}:{}", place.join("driver.jar").display(), place.join("lib/*").display());
+        Ok(words(&["java", "-cp", &classes, "lockkeeper.interop.Driver"]))
+    };
+    [("--rslock", rslock()), ("--python", python()), ("--redisson", redisson())]
+}
+
+/// The page: what was written now, else what was written before.
+fn page(before: &str, written: &[(&str, String)]) -> String {
+    let mut page = HEAD.to_owned();
+    for (part, title) in PARTS {
+        let now = written.iter().find(|(name, _)| *name == part).map(|(_, section)| section.trim_end().to_owned());
+        let earlier =
+            || before.find(title).map(|at| before[at..].split("\n## ").next().unwrap_or_default().trim_end().to_owned());
+        let section = now.or_else(earlier).unwrap_or_else(|| format!("{title}\n\nNot run yet."));
+        page.push_str(&format!("\n{section}\n"));
+    }
+    format!("{page}\n{NOT_COVERED}")
 }
 
 /// When, of what and on what.
@@ -70,7 +144,7 @@ fn setting(quick: bool) -> Result<String, String> {
     let date = Run::new("date", &["-u", "-d", &format!("@{seconds}"), "+%Y-%m-%d"]).capture()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let built = if quick { "without optimisation" } else { "with `--release`" };
-    Ok(format!("{}, commit {}, {cores} cores, built {built}.\n", date.trim(), commit.trim()))
+    Ok(format!("Written on {}, commit {}, {cores} cores, built {built}.\n", date.trim(), commit.trim()))
 }
 
 #[cfg(test)]
@@ -80,8 +154,20 @@ mod tests {
     #[test]
     fn unknown_parts_and_senseless_minutes_are_refused() {
         let run = |words: &[&str]| run(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>()).unwrap_err();
-        assert!(run(&["polish"]).contains("models, simulation"));
+        assert!(run(&["polish"]).contains("models, simulation, real, control"));
         assert!(run(&["--minutes", "0"]).contains("at least 1"));
         assert!(run(&["--minutes"]).contains("a number"));
+    }
+
+    #[test]
+    fn a_part_that_did_not_run_keeps_its_section() {
+        let first = page("", &[("simulation", "## Simulation\n\nold".to_owned())]);
+        assert!(first.contains("## Real servers\n\nNot run yet.") && first.contains("## Simulation\n\nold"), "{first}");
+        let second = page(&first, &[("real", "## Real servers\n\nnew".to_owned())]);
+        assert!(
+            second.contains("## Simulation\n\nold\n\n## Real servers\n\nnew\n\n## Control group\n\nNot run yet."),
+            "{second}"
+        );
+        assert_eq!(page(&second, &[]), second);
     }
 }

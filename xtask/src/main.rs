@@ -6,10 +6,12 @@ mod bench;
 mod binaries;
 mod deny;
 mod dist;
+mod drivers;
 mod evidence;
 mod faults;
 mod go_driver;
 mod interop;
+mod mysql;
 mod package;
 mod picture;
 mod proto;
@@ -33,18 +35,20 @@ cargo xtask faults [TEST]   masters killed, networks parted and slots moved agai
 cargo xtask bench [--quick] [--only WORKLOADS] [--before PROGRAM]
                             ours beside the peers; writes docs/benchmarks.md; workloads are letters from a to j;
                             --before compares with the bench-ours of an older commit
-cargo xtask evidence [--minutes N] [--debug] [models|simulation]
-                            larger models and more seeds, so many minutes each; without a part it writes docs/evidence.md
+cargo xtask evidence [--minutes N] [--debug] [models|simulation|real]
+                            larger models, more seeds, and histories of real servers that are disturbed, so many minutes each;
+                            writes docs/evidence.md, where a part that did not run keeps its section
 cargo xtask proto           generates the messages of etcd's API anew; writes crates/lockkeeper/src/store/etcd/proto.rs
 cargo xtask picture         records the terminal of the README anew; writes docs/images/terminal.svg
 cargo xtask dist            builds the program that packages ship, with its symbols in a file beside it, into target/dist/bin
 cargo xtask help            this
 
 LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, postgres, mariadb, pgbouncer, zookeeper, etcd, etcd-go, redis-6.2, valkey, redis-8,
-                            redisson, mdbook
+                            mysql-9, redisson, mdbook
 LOCKKEEPER_REDIS_62=FILE    the Redis 6.2 server, instead of the one that setup downloads
 LOCKKEEPER_VALKEY=FILE      the Valkey server, instead of the one that setup downloads
-LOCKKEEPER_REDIS_8=FILE     the Redis 8 server, instead of the one that setup builds";
+LOCKKEEPER_REDIS_8=FILE     the Redis 8 server, instead of the one that setup builds
+LOCKKEEPER_MYSQL_9=FILE     the MySQL 9 server, instead of the one that setup downloads";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -1,4 +1,4 @@
-//! What would be published: both crates are packed as `cargo publish` packs them, and the command line is built from the packages alone.
+//! What would be published: both crates are packed as `cargo publish` packs them, and the command line is installed from the packages alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,9 +25,10 @@ pub(crate) fn run() -> Result<Outcome, String> {
     // The registry does not have this version of the library yet. All else is as for somebody who installs it.
     let patch = format!("patch.crates-io.lockkeeper.path={:?}", library.display().to_string());
     let place = target().display().to_string();
-    let manifest = program.join("Cargo.toml").display().to_string();
-    Run::cargo(&["build", "--manifest-path", &manifest, "--config", &patch, "--target-dir", &place]).stream()?;
-    let built = target().join("debug").join("lockkeeper").display().to_string();
+    let (program, root) = (program.display().to_string(), folder.join("installed"));
+    let installs = ["install", "--path", &program, "--root", &root.display().to_string(), "--force", "--debug", "--no-track"];
+    Run::cargo(&[&installs[..], &["--config", &patch, "--target-dir", &place]].concat()).stream()?;
+    let built = root.join("bin/lockkeeper").display().to_string();
     let said = Run::new(&built, &["--version"]).capture()?;
     if !said.starts_with("lockkeeper ") {
         return Err(format!("{built} --version printed {said:?}"));

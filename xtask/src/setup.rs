@@ -1,8 +1,9 @@
 //! `cargo xtask setup`: what the tests need besides cargo.
 
 use crate::apt;
+use crate::drivers::{CURATOR, Drivers, REDISSON};
 use crate::go_driver;
-use crate::interop;
+use crate::mysql;
 use crate::servers::SERVERS;
 use crate::steps::{Outcome, find, step};
 use crate::tools;
@@ -36,7 +37,7 @@ pub(crate) fn needed() -> Result<Outcome, String> {
         &["redis", "postgres", "mariadb", "pgbouncer", "zookeeper", "etcd", "etcd-go"]
             .into_iter()
             .chain(servers)
-            .chain(["redisson", tools::MDBOOK.name])
+            .chain([mysql::NAME, REDISSON.name, CURATOR.name, tools::MDBOOK.name])
             .collect::<Vec<_>>(),
     )
 }
@@ -81,8 +82,14 @@ pub(crate) fn needed_for(list: &str, wanted: &[&str]) -> Result<Outcome, String>
             missing.push(server.name);
         }
     }
-    if wanted.contains(&"redisson") && !provide("redisson", JAVA, list, redisson, interop::build)? {
-        missing.push("redisson");
+    let found = || mysql::find().inspect(|file| println!("    {} is {}", mysql::NAME, file.display())).is_some();
+    if wanted.contains(&mysql::NAME) && !provide(mysql::NAME, mysql::HOW, list, found, mysql::download)? {
+        missing.push(mysql::NAME);
+    }
+    for drivers in [&REDISSON, &CURATOR].into_iter().filter(|drivers| wanted.contains(&drivers.name)) {
+        if !provide(drivers.name, JAVA, list, || driven(drivers), || drivers.build())? {
+            missing.push(drivers.name);
+        }
     }
     if wanted.contains(&tools::MDBOOK.name) && !provide(tools::MDBOOK.name, tools::HOW, list, mdbook, || tools::MDBOOK.build())? {
         missing.push(tools::MDBOOK.name);
@@ -158,8 +165,8 @@ fn zookeeper() -> bool {
     found
 }
 
-fn redisson() -> bool {
-    interop::find_drivers().inspect(|place| println!("    redisson is driven from {}", place.display())).is_some()
+fn driven(drivers: &Drivers) -> bool {
+    drivers.find().inspect(|place| println!("    {} is driven from {}", drivers.name, place.display())).is_some()
 }
 
 fn mdbook() -> bool {

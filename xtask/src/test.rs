@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use crate::binaries;
 use crate::deny;
+use crate::drivers::{CURATOR, REDISSON};
 use crate::go_driver;
-use crate::interop;
+use crate::mysql;
 use crate::package;
 use crate::servers::SERVERS;
 use crate::setup;
-use crate::steps::{Outcome, Run, step};
+use crate::steps::{Outcome, Run, step, target};
 use crate::systems;
 use crate::times::Times;
 use crate::tools;
@@ -24,7 +25,12 @@ const STEPS: [Step; 12] = [
         all(&[Run::cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"])])
     }),
     ("doc", "the documentation builds and its links lead somewhere", || {
-        all(&[Run::cargo(&["doc", "--workspace", "--no-deps", "--all-features"]).with("RUSTDOCFLAGS", "-D warnings")])
+        let doc = |words: &[&str]| Run::cargo(&[&["doc", "--no-deps", "--all-features"], words].concat());
+        let as_published = doc(&["-p", "lockkeeper"])
+            .with("RUSTDOCFLAGS", "-D warnings --cfg docsrs")
+            .with("RUSTDOC", with_unstable_features("rustdoc")?);
+        // The second is what is left to be read.
+        all(&[as_published, doc(&["--workspace"]).with("RUSTDOCFLAGS", "-D warnings")])
     }),
     ("features", "each feature compiles alone", || {
         let check = ["check", "-p", "lockkeeper"];
@@ -40,6 +46,7 @@ const STEPS: [Step; 12] = [
             Run::cargo(&[&check[..], &["--features", "postgres"]].concat()),
             Run::cargo(&[&check[..], &["--features", "mysql"]].concat()),
             Run::cargo(&[&check[..], &["--features", "zookeeper"]].concat()),
+            Run::cargo(&[&check[..], &["--features", "zookeeper-tls"]].concat()),
             Run::cargo(&[&check[..], &["--features", "etcd"]].concat()),
             Run::cargo(&[&check[..], &["--features", "config"]].concat()),
             Run::cargo(&[&check[..], &["--features", "conformance"]].concat()),
@@ -54,13 +61,25 @@ const STEPS: [Step; 12] = [
     ("readme", "the first command that a newcomer types", readme),
 ];
 
+/// A program that runs the stable `rustdoc` with what docs.rs has of a nightly one: it shows the feature of each item. The variable would have
+/// all dependencies built anew if cargo itself saw it.
+fn with_unstable_features(program: &str) -> Result<String, String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let file = target().join(format!("{program}-as-published"));
+    let written = std::fs::write(&file, format!("#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec {program} \"$@\"\n"))
+        .and_then(|()| std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)));
+    written.map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(file.display().to_string())
+}
+
 /// What the library must not depend on without features, and with all of them.
 const NOT_WITHOUT_FEATURES: &[&str] =
     &["redis", "clap", "axum", "hyper", "rusqlite", "tokio-postgres", "mysql_async", "zookeeper-client", "tonic", "url"];
 /// `hyper` comes with etcd's gRPC, as a client, and with nothing else: see docs/decisions/0019-etcd.md.
 const NEVER: &[&str] = &["clap", "axum"];
 const ONLY_WITH_ETCD: &[&str] = &["hyper", "tonic"];
-const ALL_BUT_ETCD: &str = "--features=blocking,testing,redis,redis-tls,sqlite,postgres,mysql,zookeeper,config,conformance";
+const ALL_BUT_ETCD: &str =
+    "--features=blocking,testing,redis,redis-tls,sqlite,postgres,mysql,zookeeper,zookeeper-tls,config,conformance";
 
 /// What all tests may take, building them included.
 const LIMIT: Duration = Duration::from_secs(45 * 60);
@@ -141,18 +160,14 @@ fn intruder<'a>(tree: &str, forbidden: &[&'a str]) -> Option<&'a str> {
     crates.find_map(|name| forbidden.iter().find(|&&bad| bad == name).copied())
 }
 
-/// All tests, with the paths of servers that are not on the PATH and of the Redisson drivers.
+/// All tests, with the paths of servers that are not on the PATH and of the drivers.
 fn tests() -> Result<Outcome, String> {
-    let drivers = interop::find_drivers();
     let prepare = |test: Run| {
-        let mut test = knowing_servers(test);
+        let mut test = CURATOR.told_to(REDISSON.told_to(knowing_servers(test)));
         if let Some(file) = go_driver::find_driver() {
             test = test.with(go_driver::VARIABLE, file.display().to_string());
         }
-        match &drivers {
-            Some(place) => test.with(interop::VARIABLE, place.display().to_string()),
-            None => test,
-        }
+        test
     };
     binaries::run(prepare, LIMIT).map(|()| Outcome::Done)
 }
@@ -169,7 +184,10 @@ pub(crate) fn knowing_servers(mut test: Run) -> Run {
             test = test.with(server.variable, file.display().to_string());
         }
     }
-    test
+    match mysql::find() {
+        Some(file) => test.with(mysql::VARIABLE, file.display().to_string()),
+        None => test,
+    }
 }
 
 /// Builds the book into `target/guide`. The step `test` checks its pages, links and code without mdbook.

@@ -1,10 +1,6 @@
 package lockkeeper.interop;
 
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
@@ -15,54 +11,35 @@ import org.redisson.api.RedissonClient;
 import org.redisson.client.codec.StringCodec;
 import org.redisson.config.Config;
 
-/**
- * Redisson as a contestant of the benchmarks: {@code WORKLOAD key=value...}, the same words, lines and workloads as the contestants in Rust;
- * a task is a thread. Its settings are its defaults, but for the codec, on which no lock depends.
- */
-public final class Bench {
-    private final String workload;
-    private final Map<String, String> order = new HashMap<>();
+/** Redisson as a contestant of the benchmarks. Its settings are its defaults, but for the codec, on which no lock depends. */
+public final class Bench extends Course {
     private final RedissonClient client;
 
     public static void main(String[] words) throws Exception {
-        new Bench(words).run();
+        new Bench(words).race();
         Runtime.getRuntime().halt(0);
     }
 
     private Bench(String[] words) {
-        workload = words[0];
-        for (int word = 1; word < words.length; word++) {
-            String[] pair = words[word].split("=", 2);
-            order.put(pair[0], pair[1]);
-        }
+        super(words);
         var config = new Config();
         config.setCodec(StringCodec.INSTANCE);
         config.useSingleServer().setAddress(order.get("url"));
         client = Redisson.create(config);
     }
 
-    private void run() throws Exception {
-        List<Work.Lock> locks = IntStream.range(0, number("tasks", 1)).mapToObj(this::lock).collect(Collectors.toList());
+    @Override
+    protected void prepare() throws InterruptedException {
         if (workload.equals("keep")) {
             takeMany(number("held", 1));
         }
-        if (number("warm", 0) > 0) {
-            heat(locks, Double.parseDouble(order.get("warm")));
-        }
-        System.out.println("\"ready\"");
-        var input = new BufferedReader(new InputStreamReader(System.in));
-        while (input.readLine() != null) {
-            System.out.println(heat(locks, Double.parseDouble(order.get("seconds"))).json());
-        }
     }
 
-    private Work heat(List<Work.Lock> locks, double seconds) throws Exception {
+    @Override
+    protected Work heat(List<Work.Lock> locks, double seconds) throws Exception {
         switch (workload) {
-            case "cycle":
             case "readers":
                 return Work.cycle(locks, seconds);
-            case "contend":
-                return Work.contend(locks, number("hold", 0), number("rest", 0), seconds);
             case "reenter":
                 RLock outer = client.getLock(order.get("name"));
                 outer.lock();
@@ -75,11 +52,12 @@ public final class Bench {
                 Thread.sleep((long) (seconds * 1000));
                 return Work.counted(seconds, number("held", 1));
             default:
-                throw new IllegalArgumentException("it has no " + workload);
+                return super.heat(locks, seconds);
         }
     }
 
-    private Work.Lock lock(int task) {
+    @Override
+    protected Work.Lock lock(int task) {
         String name = order.get("name");
         switch (order.getOrDefault("as", "lock")) {
             case "fair":
@@ -96,7 +74,7 @@ public final class Bench {
                 var lock = client.getReadWriteLock(name);
                 return plain(writer ? lock.writeLock() : lock.readLock());
             default:
-                return plain(client.getLock(workload.equals("cycle") ? name + ":" + task : name));
+                return plain(client.getLock(name(task)));
         }
     }
 
@@ -118,9 +96,5 @@ public final class Bench {
         for (Thread thread : threads) {
             thread.join(TimeUnit.MINUTES.toMillis(2));
         }
-    }
-
-    private int number(String key, int otherwise) {
-        return order.containsKey(key) ? (int) Math.ceil(Double.parseDouble(order.get(key))) : otherwise;
     }
 }

@@ -60,6 +60,9 @@ final class Numbers {
                 return true;
             case "tryRelease":
                 return semaphore.tryRelease(command.text(0));
+            case "add":
+                semaphore.addPermits((int) command.number(0));
+                return true;
             case "available":
                 return semaphore.availablePermits();
             default:

@@ -5,6 +5,7 @@ import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -22,6 +23,7 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
 /**
  * Curator's own locks, told what to do by lines on standard input: {@code NUMBER HAND COMMAND KIND PATH …}. A hand is a thread: Curator's
  * locks belong to threads. Each answer is a line {@code NUMBER WORD}; it comes when the command has ended, so several may be under way.
+ * What {@code count} adds is told at once, before the release: {@code value KIND N}. So a process that is killed has told what it wrote.
  */
 public final class Curator {
     private final CuratorFramework client;
@@ -76,10 +78,7 @@ public final class Curator {
                     if (!acquire(words[1], words[3], words[4], 60_000)) {
                         return "busy";
                     }
-                    // Read, then write: two at once lose an update.
-                    Path file = Path.of(words[6]);
-                    long number = Long.parseLong(Files.readString(file).trim());
-                    Files.writeString(file, Long.toString(number + 1));
+                    say("value " + words[3] + " " + add(Path.of(words[6])));
                     release(words[1], words[3], words[4]);
                 }
                 return "counted";
@@ -94,6 +93,18 @@ public final class Curator {
             default:
                 return "error unknown command";
         }
+    }
+
+    /**
+     * Reads, then writes: two at once lose an update. The file itself is replaced at once, so that a kill leaves the old number or the
+     * new one.
+     */
+    private static long add(Path file) throws Exception {
+        long number = Long.parseLong(Files.readString(file).trim()) + 1;
+        Path own = Path.of(file + "." + ProcessHandle.current().pid());
+        Files.writeString(own, Long.toString(number));
+        Files.move(own, file, StandardCopyOption.ATOMIC_MOVE);
+        return number;
     }
 
     private boolean acquire(String hand, String kind, String path, long millis) throws Exception {
