@@ -15,7 +15,12 @@ pub fn program(example: &str) -> PathBuf {
 
 /// What an example of the crate under test prints. It must end well.
 pub fn printed(example: &str) -> String {
-    let ended = Command::new(program(example)).stdin(Stdio::null()).output().expect("cargo has built it");
+    printed_with(example, &[])
+}
+
+/// The same with arguments.
+pub fn printed_with(example: &str, arguments: &[&str]) -> String {
+    let ended = Command::new(program(example)).args(arguments).stdin(Stdio::null()).output().expect("cargo has built it");
     let (out, err) = (String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr));
     assert!(ended.status.success(), "{example}: {}\n{out}{err}", ended.status);
     out.into_owned()

@@ -9,13 +9,16 @@
     reason = "read with its source at hand, by tests that use real clocks"
 )]
 
+pub mod cluster;
 pub mod etcd;
 pub mod examples;
-pub mod mariadb;
+pub mod mysql;
 pub mod netns;
 pub mod pgbouncer;
 pub mod poll;
 pub mod postgres;
 pub mod proxy;
+pub mod sentinels;
 pub mod server;
+pub mod stalls;
 pub mod zookeeper;

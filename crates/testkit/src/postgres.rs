@@ -2,6 +2,7 @@
 //!
 //! The server refuses to run as root, so it runs as the user `postgres` or `nobody` where the tests are root.
 
+use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ pub struct Postgres {
     child: Child,
     directory: PathBuf,
     options: Vec<String>,
+    environment: Vec<(&'static str, OsString)>,
     last_schema: AtomicU32,
 }
 
@@ -49,6 +51,11 @@ impl Postgres {
 
     /// Starts a server with more settings than the usual ones, such as `log_statement=all`.
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_in(Vec::new(), settings)
+    }
+
+    /// The same with environment variables for the server.
+    pub fn start_in(environment: Vec<(&'static str, OsString)>, settings: &[&str]) -> Self {
         let options: Vec<String> = settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]).collect();
         // The port may be taken between our closing it and the server's opening it: try again.
         for attempt in 0..5 {
@@ -57,8 +64,9 @@ impl Postgres {
             std::fs::create_dir_all(&directory).expect("a directory for the server");
             give(&directory);
             init(&directory);
-            let child = spawn(&directory, port, &options);
-            let mut server = Self { port, child, directory, options: options.clone(), last_schema: AtomicU32::new(0) };
+            let child = spawn(&directory, port, &options, &environment);
+            let (options, environment, last_schema) = (options.clone(), environment.clone(), AtomicU32::new(0));
+            let mut server = Self { port, child, directory, options, environment, last_schema };
             if server.answers() {
                 return server;
             }
@@ -93,8 +101,9 @@ impl Postgres {
             .output()
             .expect("pg_basebackup starts");
         assert!(copied.status.success(), "pg_basebackup failed: {}", String::from_utf8_lossy(&copied.stderr));
-        let child = spawn(&directory, port, &[]);
-        let mut server = Self { port, child, directory, options: Vec::new(), last_schema: AtomicU32::new(0) };
+        let child = spawn(&directory, port, &[], &[]);
+        let (options, environment, last_schema) = (Vec::new(), Vec::new(), AtomicU32::new(0));
+        let mut server = Self { port, child, directory, options, environment, last_schema };
         assert!(server.answers(), "the standby did not come up; {}", server.log());
         server
     }
@@ -132,8 +141,19 @@ impl Postgres {
 
     /// Starts a server that was killed on the same port, with its data.
     pub fn start_again(&mut self) {
-        self.child = spawn(&self.directory, self.port, &self.options);
+        self.child = spawn(&self.directory, self.port, &self.options, &self.environment);
         assert!(self.answers(), "postgres did not come up again on 127.0.0.1:{}; {}", self.port, self.log());
+    }
+
+    /// Stops the server from running, as `kill -STOP` does; and lets it go on. Each connection has a process of its own, which stands still, too.
+    pub fn pause(&self) {
+        signal(self.child.id(), "-STOP");
+        children(self.child.id()).into_iter().for_each(|child| signal(child, "-STOP"));
+    }
+
+    pub fn resume(&self) {
+        children(self.child.id()).into_iter().for_each(|child| signal(child, "-CONT"));
+        signal(self.child.id(), "-CONT");
     }
 
     fn answers(&mut self) -> bool {
@@ -160,6 +180,13 @@ impl Drop for Postgres {
 
 fn signal(pid: u32, signal: &str) {
     let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
+}
+
+/// The processes that a process started and that still run.
+fn children(parent: u32) -> Vec<u32> {
+    let said = Command::new("ps").args(["-o", "pid=", "--ppid", &parent.to_string()]).output();
+    let said = said.map(|said| String::from_utf8_lossy(&said.stdout).into_owned()).unwrap_or_default();
+    said.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Whether the server lets a client in: it answers a startup message with a request for authentication.
@@ -228,7 +255,7 @@ fn init(directory: &Path) {
     assert!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
 }
 
-fn spawn(directory: &Path, port: u16, options: &[String]) -> Child {
+fn spawn(directory: &Path, port: u16, options: &[String], environment: &[(&str, OsString)]) -> Child {
     let log = std::fs::File::options().create(true).append(true).open(directory.join("log")).expect("a log file");
     unprivileged(&program_file("postgres").expect("not missing"))
         .arg("-D")
@@ -245,6 +272,7 @@ fn spawn(directory: &Path, port: u16, options: &[String]) -> Child {
             "autovacuum_naptime=5s",
         ])
         .args(options)
+        .envs(environment.iter().map(|(name, value)| (name, value)))
         .current_dir(directory)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

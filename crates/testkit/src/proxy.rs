@@ -43,6 +43,8 @@ pub enum Door {
 struct Faults {
     /// The next request that holds this text meets this.
     plan: Mutex<Option<(String, Fault)>>,
+    /// The last request that held this text.
+    copy: Mutex<Option<(String, Vec<u8>)>>,
     /// How long the last message was that was cut.
     cut_of: AtomicUsize,
     /// Nothing passes, and nothing is said.
@@ -112,6 +114,7 @@ impl Proxy {
         let port = listener.local_addr().expect("an address").port();
         let faults = Arc::new(Faults {
             plan: Mutex::default(),
+            copy: Mutex::default(),
             cut_of: AtomicUsize::new(0),
             silent: AtomicBool::new(false),
             accepted: AtomicU64::new(0),
@@ -134,6 +137,16 @@ impl Proxy {
     /// Whether the planned fault has been met.
     pub fn met(&self) -> bool {
         self.faults.plan.lock().unwrap().is_none()
+    }
+
+    /// Keeps a copy of the last request that holds `text`, from now on.
+    pub fn copy_requests(&self, text: impl Into<String>) {
+        *self.faults.copy.lock().unwrap() = Some((text.into(), Vec::new()));
+    }
+
+    /// The last request that held the text of [`Proxy::copy_requests`]; copies no more.
+    pub fn copy(&self) -> Option<Vec<u8>> {
+        self.faults.copy.lock().unwrap().take().map(|(_, copy)| copy).filter(|copy| !copy.is_empty())
     }
 
     /// How many bytes the last message had that was cut.
@@ -246,6 +259,11 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, wire: Wire) {
             },
         };
         let bytes = &buffer[..count];
+        if let Some((text, copy)) = &mut *wire.faults.copy.lock().unwrap()
+            && contains(bytes, text)
+        {
+            *copy = bytes.to_vec();
+        }
         let met = wire.meets(bytes);
         if met.is_none() && wire.is_silent() {
             continue;

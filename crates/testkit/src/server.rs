@@ -60,6 +60,18 @@ impl Flavour {
     }
 }
 
+/// A port that is free now, and may be taken before it is used.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+/// What a server answers to `redis-cli`; empty if it does not. One that stands still counts as one that does not answer.
+pub fn ask(port: u16, words: &[&str]) -> String {
+    let answer =
+        Command::new("timeout").args(["5", "redis-cli", "-p", &port.to_string()]).args(words).stderr(Stdio::null()).output();
+    answer.map(|answer| String::from_utf8_lossy(&answer.stdout).into_owned()).unwrap_or_default()
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
@@ -103,7 +115,7 @@ impl Server {
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         // The port may be taken between our closing it and the server's opening it: try again.
         for attempt in 0..10 {
-            let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port();
+            let port = free_port();
             let directory = std::env::temp_dir().join(format!("lockkeeper-{}-{}-{port}", flavour.name(), std::process::id()));
             std::fs::create_dir_all(&directory).expect("a directory for the server");
             let child = Self::spawn(flavour, port, &directory, &options, &environment);
@@ -143,6 +155,12 @@ impl Server {
     pub fn start_again(&mut self) {
         self.child = Self::spawn(self.flavour, self.port, &self.directory, &self.options, &self.environment);
         assert!(self.answers(), "the server did not come up again on 127.0.0.1:{}", self.port);
+    }
+
+    /// The same, with other options than before, beside the usual ones.
+    pub fn start_again_with(&mut self, options: &[&str]) {
+        self.options = options.iter().map(|option| (*option).to_owned()).collect();
+        self.start_again();
     }
 
     /// Stops answering without closing anything, until [thawed](Self::thaw).

@@ -1,18 +1,62 @@
 //! ZooKeeper servers of our own, on loopback and free ports, single or as an ensemble, with data that goes with them; stopped by pid.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::server::free_port;
+
 /// Where Debian keeps the server.
 pub const JAR: &str = "/usr/share/java/zookeeper.jar";
 
 /// How often a server looks at its sessions, in milliseconds. Sessions are from 2 to 20 ticks long.
 const TICK: u32 = 100;
+
+/// Which ZooKeeper is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// Debian's, 3.8.
+    Debian,
+    /// The one that Curator 5.9 brings along, 3.9. `LOCKKEEPER_CURATOR` says where.
+    Maven,
+}
+
+impl Release {
+    /// Why it cannot run here, if so; begins with what `LOCKKEEPER_REQUIRE` calls it.
+    pub fn missing(self) -> Option<String> {
+        let why = match self {
+            Self::Debian if !Path::new(JAR).is_file() => {
+                Some(format!("zookeeper: there is no {JAR}; `cargo xtask setup` installs it"))
+            }
+            Self::Maven if drivers().is_none_or(|place| !place.join("5.9.0/driver.jar").is_file()) => {
+                Some("curator: LOCKKEEPER_CURATOR names no driver; `cargo xtask setup` builds it".to_owned())
+            }
+            _ => None,
+        };
+        let java = || Command::new("java").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        why.or_else(|| (!java().is_ok_and(|status| status.success())).then(|| "zookeeper: java does not run".to_owned()))
+    }
+
+    /// What Java runs it with.
+    fn class_path(self) -> String {
+        match self {
+            // The jar names what it needs, but for some parts of Netty. TLS needs them.
+            Self::Debian => ["codec", "resolver", "transport-native-unix-common"]
+                .iter()
+                .fold(JAR.to_owned(), |path, part| format!("{path}:/usr/share/java/netty-{part}.jar")),
+            Self::Maven => drivers().expect("not missing").join("5.9.0/lib/*").display().to_string(),
+        }
+    }
+}
+
+/// Where `cargo xtask setup` put the drivers of Curator.
+pub fn drivers() -> Option<PathBuf> {
+    std::env::var_os("LOCKKEEPER_CURATOR").filter(|place| !place.is_empty()).map(PathBuf::from)
+}
 
 /// A single server, or an ensemble.
 #[derive(Debug)]
@@ -28,27 +72,29 @@ struct Server {
     child: Child,
     config: PathBuf,
     main: &'static str,
+    release: Release,
     options: Vec<String>,
 }
 
 impl ZooKeeper {
     /// Why there can be no server here, if so; begins with `zookeeper`, as `LOCKKEEPER_REQUIRE` calls it.
     pub fn missing() -> Option<String> {
-        if !Path::new(JAR).is_file() {
-            return Some(format!("zookeeper: there is no {JAR}; `cargo xtask setup` installs it"));
-        }
-        let java = Command::new("java").arg("-version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-        (!java.is_ok_and(|status| status.success())).then(|| "zookeeper: java does not run".to_owned())
+        Release::Debian.missing()
     }
 
     /// The server that the tests of this binary share; it ends with the last of them.
     pub fn shared() -> Arc<Self> {
-        static SHARED: Mutex<Weak<ZooKeeper>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::shared_of(Release::Debian)
+    }
+
+    /// The same with a release.
+    pub fn shared_of(release: Release) -> Arc<Self> {
+        static SHARED: [Mutex<Weak<ZooKeeper>>; 2] = [const { Mutex::new(Weak::new()) }; 2];
+        let mut shared = SHARED[release as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = shared.upgrade() {
             return server;
         }
-        let server = Arc::new(Self::start());
+        let server = Arc::new(Self::start_as(release, "", &[]));
         *shared = Arc::downgrade(&server);
         server
     }
@@ -60,14 +106,25 @@ impl ZooKeeper {
 
     /// Starts a single server with more lines in its configuration, and more options of its Java.
     pub fn start_with(lines: &str, options: &[&str]) -> Self {
+        Self::start_as(Release::Debian, lines, options)
+    }
+
+    /// Starts a server to be measured: compiled as well as Java can, with ZooKeeper's usual ticks, and with or without waiting for the disk.
+    pub fn measured(fsync: bool) -> Self {
+        let lines = format!("tickTime=2000\nforceSync={}\n", if fsync { "yes" } else { "no" });
+        Self::start_with(&lines, &["-XX:TieredStopAtLevel=4", "-Xmx512m"])
+    }
+
+    /// Starts a single server of a release.
+    pub fn start_as(release: Release, lines: &str, options: &[&str]) -> Self {
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         for attempt in 0..5 {
             let port = free_port();
             let directory = directory(port);
             let config = configure(&directory, port, lines);
             let main = "org.apache.zookeeper.server.ZooKeeperServerMain";
-            let child = spawn(&config, main, &options);
-            let server = Server { port, child, config, main, options: options.clone() };
+            let child = spawn(release, &config, main, &options);
+            let server = Server { port, child, config, main, release, options: options.clone() };
             let mut started = Self { servers: vec![server], directory, last_folder: AtomicU32::new(0) };
             if started.answers(0, &["standalone"]) {
                 return started;
@@ -79,6 +136,12 @@ impl ZooKeeper {
 
     /// Starts an ensemble of three servers, and waits until all of them serve.
     pub fn ensemble() -> Self {
+        Self::ensemble_with(&[])
+    }
+
+    /// The same with more options of their Java.
+    pub fn ensemble_with(options: &[&str]) -> Self {
+        let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         for attempt in 0..5 {
             let ports: Vec<[u16; 3]> = (0..3).map(|_| [free_port(), free_port(), free_port()]).collect();
             let root = directory(ports[0][0]);
@@ -92,7 +155,9 @@ impl ZooKeeper {
                     std::fs::write(directory.join("data/myid"), format!("{id}\n")).expect("written");
                     let config = configure(&directory, *port, &format!("initLimit=50\nsyncLimit=20\n{lines}"));
                     let main = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
-                    Server { port: *port, child: spawn(&config, main, &[]), config, main, options: Vec::new() }
+                    let release = Release::Debian;
+                    let child = spawn(release, &config, main, &options);
+                    Server { port: *port, child, config, main, release, options: options.clone() }
                 })
                 .collect();
             let mut started = Self { servers, directory: root, last_folder: AtomicU32::new(0) };
@@ -119,6 +184,14 @@ impl ZooKeeper {
         format!("t{}", self.last_folder.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// ZooKeeper's own shell, to be started: it reads commands, and its session lives for as long as it runs.
+    pub fn shell(&self) -> Command {
+        let mut command = Command::new("java");
+        command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &self.servers[0].release.class_path()]);
+        command.args(["org.apache.zookeeper.ZooKeeperMain", "-server", &self.hosts()]).stderr(Stdio::null());
+        command
+    }
+
     /// Which server leads now.
     pub fn leader(&self) -> Option<usize> {
         (0..self.servers.len()).find(|server| mode(self.servers[*server].port).is_some_and(|mode| mode != "follower"))
@@ -126,6 +199,20 @@ impl ZooKeeper {
 
     pub fn pid(&self, server: usize) -> u32 {
         self.servers[server].child.id()
+    }
+
+    /// Stops a server from running, as `kill -STOP` does; and lets it go on.
+    pub fn pause(&self, server: usize) {
+        self.signal(server, "-STOP");
+    }
+
+    pub fn resume(&self, server: usize) {
+        self.signal(server, "-CONT");
+    }
+
+    fn signal(&self, server: usize, name: &str) {
+        let sent = Command::new("kill").args([name, &self.pid(server).to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill {name} {}", self.pid(server));
     }
 
     /// Ends a server at once, as a crash does.
@@ -136,8 +223,8 @@ impl ZooKeeper {
 
     /// Starts a server that was killed on the same port, with its data.
     pub fn start_again(&mut self, server: usize) {
-        let Server { config, main, options, .. } = &self.servers[server];
-        self.servers[server].child = spawn(config, main, options);
+        let Server { config, main, release, options, .. } = &self.servers[server];
+        self.servers[server].child = spawn(*release, config, main, options);
         assert!(self.answers(server, &["standalone", "leader", "follower"]), "not up again; {}", self.log(server));
     }
 
@@ -172,10 +259,6 @@ impl Drop for ZooKeeper {
     }
 }
 
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
-}
-
 fn directory(port: u16) -> PathBuf {
     let directory = std::env::temp_dir().join(format!("lockkeeper-zookeeper-{}-{port}", std::process::id()));
     std::fs::create_dir_all(directory.join("data")).expect("a directory for the server");
@@ -194,12 +277,12 @@ fn configure(directory: &Path, port: u16, lines: &str) -> PathBuf {
     file
 }
 
-fn spawn(config: &Path, main: &str, options: &[String]) -> Child {
+fn spawn(release: Release, config: &Path, main: &str, options: &[String]) -> Child {
     let log = std::fs::File::options().create(true).append(true).open(config.with_file_name("log")).expect("a log file");
     Command::new("java")
         .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"])
         .args(options)
-        .args(["-cp", JAR, main])
+        .args(["-cp", &release.class_path(), main])
         .arg(config)
         .current_dir(config.parent().expect("in a folder"))
         .stdin(Stdio::null())
