@@ -39,6 +39,7 @@
 //! | `postgres://USER@HOST/DATABASE` | all machines | `postgres` |
 //! | `mysql://USER@HOST/DATABASE` | all machines | `mysql` |
 //! | `zookeeper://HOST,HOST,HOST/FOLDER` | all machines | `zookeeper` |
+//! | `zookeepers://HOST,HOST,HOST/FOLDER` | all machines, with TLS | `zookeeper-tls` |
 //! | `etcd://HOST,HOST,HOST`, `etcds://` with TLS | all machines | `etcd` |
 //! | `redis://HOST`, `redis+sentinel://`, `redis+cluster://`, `redis+unix://` | all machines | `redis` |
 //! | the same with `rediss` | all machines, with TLS | `redis-tls` |
@@ -175,6 +176,14 @@ pub struct RedisPage;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/backends/sqlite.md")]
 pub struct SqlitePage;
+
+/// The code of the pages on the other stores, compiled by the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/backends/postgres.md")]
+#[doc = include_str!("../../../docs/backends/mysql.md")]
+#[doc = include_str!("../../../docs/backends/zookeeper.md")]
+#[doc = include_str!("../../../docs/backends/etcd.md")]
+pub struct StorePages;
 
 /// The code of the page on RedLock, compiled and run by the tests.
 #[cfg(all(doctest, feature = "redlock"))]

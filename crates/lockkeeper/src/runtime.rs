@@ -4,6 +4,7 @@
 
 #[cfg(feature = "blocking")]
 mod blocker;
+mod caught;
 mod file;
 mod instant;
 mod park;
@@ -14,6 +15,7 @@ mod world;
 
 #[cfg(feature = "blocking")]
 pub(crate) use blocker::Blocker;
+pub(crate) use caught::{caught, log};
 pub(crate) use file::read_file;
 pub use instant::Instant;
 pub(crate) use park::park_on;
@@ -79,6 +81,18 @@ impl Runtime {
     #[must_use]
     pub fn world(world: Arc<dyn World>) -> Self {
         Self(Mode::World(world))
+    }
+
+    /// Whether a time of the other one means the same here.
+    pub(crate) fn has_clock_of(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Mode::System, Mode::System) => true,
+            (Mode::Simulated { handle, origin }, Mode::Simulated { handle: other, origin: begins }) => {
+                handle.id() == other.id() && origin == begins
+            }
+            (Mode::World(world), Mode::World(other)) => Arc::ptr_eq(world, other),
+            _ => false,
+        }
     }
 
     /// The time now, for leases and deadlines.
@@ -276,11 +290,11 @@ pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static)
 }
 
 /// An executor, to tell it from others.
-#[cfg(any(feature = "redis-single", feature = "sqlite"))]
+#[cfg(any(feature = "etcd", feature = "redis-single", feature = "sqlite"))]
 pub(crate) type Executor = tokio::runtime::Id;
 
 /// The executor that this runs on.
-#[cfg(any(feature = "redis-single", feature = "sqlite"))]
+#[cfg(any(feature = "etcd", feature = "redis-single", feature = "sqlite"))]
 pub(crate) fn executor() -> Option<Executor> {
     tokio::runtime::Handle::try_current().ok().map(|executor| executor.id())
 }

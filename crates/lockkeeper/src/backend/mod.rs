@@ -21,7 +21,7 @@ pub use event::{Event, GaveUp, LossReason, Observer};
 pub use finding::{Finding, Verdict};
 pub use notify::{Notifier, Subscription};
 pub use outcome::{Attempt, AttemptAll, Busy, CountOutcome, Counted, Grant, Released, Renewed};
-pub use request::{Acquire, Claim, Kind, Release, Renew, Watch};
+pub use request::{Acquire, Claim, Kind, Reach, Release, Renew, Watch};
 pub use session::{EventSender, KeptAlive, StoreEvent, StoreEvents};
 pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiter};
 pub use vote::{Decision, KeepVotes, Standing, Vote, VoteRequest, Voter};

@@ -255,19 +255,54 @@ pub struct Renew {
     pub owner: WireOwner,
     /// Last at least this long from now; `None` only looks.
     pub lease: Option<Duration>,
+    /// Until when the holder counts on the hold; `None`: not known. A store never ends a hold before that because of this request. A store whose
+    /// clock was set back may use it to end the hold no later than that, see `docs/decisions/0024`; others ignore it.
+    #[serde(default)]
+    pub reach: Option<Reach>,
+}
+
+/// Until when a holder counts on its hold, or may come to by an answer that is still on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Reach {
+    /// The latest end of all leases that were asked for until `as_of`, each counted from when its request was sent.
+    pub until: Instant,
+    /// When that was computed. What is asked for later is not in it.
+    pub as_of: Instant,
+}
+
+impl Reach {
+    /// All leases that were asked for until `as_of` end at `until` or earlier.
+    ///
+    /// ```
+    /// use lockkeeper::backend::{Instant, Reach};
+    ///
+    /// let reach = Reach::new(Instant::from_nanos(30_000), Instant::from_nanos(10_000));
+    /// assert_eq!(reach.until.since(reach.as_of).as_nanos(), 20_000);
+    /// ```
+    #[must_use]
+    pub const fn new(until: Instant, as_of: Instant) -> Self {
+        Self { until, as_of }
+    }
 }
 
 impl Renew {
     /// Renews a hold for a lease, or only looks for it.
     #[must_use]
     pub const fn new(name: Name, claim: Claim, owner: WireOwner, lease: Option<Duration>) -> Self {
-        Self { name, claim, owner, lease }
+        Self { name, claim, owner, lease, reach: None }
     }
 
     /// The same for another name.
     #[must_use]
     pub fn with_name(self, name: Name) -> Self {
         Self { name, ..self }
+    }
+
+    /// Says until when the holder counts on the hold.
+    #[must_use]
+    pub fn with_reach(self, reach: impl Into<Option<Reach>>) -> Self {
+        Self { reach: reach.into(), ..self }
     }
 }
 

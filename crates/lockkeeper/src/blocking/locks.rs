@@ -319,6 +319,12 @@ impl Semaphore {
         self.client.block_on(self.inner.available())
     }
 
+    /// The same semaphore with whatever size it has at the store; see [`lockkeeper::Semaphore::any_size`](crate::Semaphore::any_size).
+    #[must_use]
+    pub fn any_size(self) -> Self {
+        Self { inner: self.inner.any_size(), ..self }
+    }
+
     /// Sets how many permits there are in all, and gives the handle for that.
     ///
     /// # Errors

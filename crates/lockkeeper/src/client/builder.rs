@@ -1,6 +1,5 @@
 //! A client with other settings than the default ones.
 
-use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use crate::backend::Backend;
 use crate::error::Result;
 use crate::layer::{Metrics, Observe};
 use crate::runtime::{self, Runtime};
+use crate::runtime::{caught, log};
 use crate::session::{Session, Settings};
 
 /// Puts a [`Client`] together; only [`connect`](Self::connect) can fail.
@@ -43,11 +43,35 @@ pub struct Builder {
     settings: Settings,
     runtime: Runtime,
     program: Option<String>,
+    #[cfg(feature = "referee")]
+    layers: Layers,
+}
+
+/// Puts a layer around a backend.
+#[cfg(feature = "referee")]
+type Around = dyn Fn(Arc<dyn Backend>) -> Arc<dyn Backend> + Send + Sync;
+
+/// What is put around the store, the innermost first.
+#[cfg(feature = "referee")]
+#[derive(Clone, Default)]
+struct Layers(Vec<Arc<Around>>);
+
+#[cfg(feature = "referee")]
+impl std::fmt::Debug for Layers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} layers", self.0.len())
+    }
 }
 
 impl Default for Builder {
     fn default() -> Self {
-        Self { settings: Settings::default(), runtime: Runtime::system(), program: None }
+        Self {
+            settings: Settings::default(),
+            runtime: Runtime::system(),
+            program: None,
+            #[cfg(feature = "referee")]
+            layers: Layers::default(),
+        }
     }
 }
 
@@ -98,6 +122,14 @@ impl Builder {
         self
     }
 
+    /// Puts a layer around the store: for programs that record what happens there. Not part of the public API.
+    #[cfg(feature = "referee")]
+    #[doc(hidden)]
+    pub fn layer(mut self, layer: impl Fn(Arc<dyn Backend>) -> Arc<dyn Backend> + Send + Sync + 'static) -> Self {
+        self.layers.0.push(Arc::new(layer));
+        self
+    }
+
     /// Connects to the store at `url`; see [`Client::connect`].
     ///
     /// # Errors
@@ -132,7 +164,8 @@ impl Builder {
     /// Says that the client and the test that pauses tokio's clock do not share a clock.
     fn check_clock(&self) {
         if self.runtime.has_own_threads() && runtime::is_clock_paused() {
-            tracing::warn!(
+            log!(
+                warn,
                 "tokio's clock is paused, but this client runs on the clock of the machine: its requests time out at once and its leases do \
                  not end when the test moves the clock; use lockkeeper::testing::client(), or Builder::runtime(Runtime::simulated())"
             );
@@ -141,9 +174,11 @@ impl Builder {
 
     fn over(self, backend: Arc<dyn Backend>, url: String, target: Option<url::Target>) -> Result<Client> {
         // Code of the user: a recorder that panics costs metrics, not clients.
-        if catch_unwind(Metrics::register).is_err() {
-            tracing::error!("the metrics recorder panicked");
+        if caught(Metrics::register).is_none() {
+            log!(error, "the metrics recorder panicked");
         }
+        #[cfg(feature = "referee")]
+        let backend = self.layers.0.iter().fold(backend, |below, layer| layer(below));
         let session = Session::observed(Arc::new(Observe::new(backend)), self.settings, self.runtime, Arc::new(Metrics))?;
         if let Some(program) = self.program {
             session.set_program(program);

@@ -24,6 +24,7 @@ use crate::backend::Backend;
 use crate::error::{Error, ErrorKind, Result};
 use crate::fence::Gate;
 use crate::owner::ClientId;
+use crate::runtime::log;
 use crate::session::{Core, Owner, Session};
 use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, Guard, MultiLock, Mutex, Permit, PermitId, RwLock, Semaphore};
 
@@ -227,7 +228,7 @@ impl Client {
         match guard.release().await {
             Err(error) if error.kind() == ErrorKind::Lost => Err(error),
             Err(error) => {
-                tracing::debug!(%error, "the release goes on in the background");
+                log!(debug, %error, "the release goes on in the background");
                 Ok(output)
             }
             Ok(()) => Ok(output),

@@ -7,6 +7,7 @@ const SQLITE: Feature = ("sqlite", cfg!(feature = "sqlite"));
 const MYSQL: Feature = ("mysql", cfg!(feature = "mysql"));
 const POSTGRES: Feature = ("postgres", cfg!(feature = "postgres"));
 const ZOOKEEPER: Feature = ("zookeeper", cfg!(feature = "zookeeper"));
+const ZOOKEEPER_TLS: Feature = ("zookeeper-tls", cfg!(feature = "zookeeper-tls"));
 const ETCD: Feature = ("etcd", cfg!(feature = "etcd"));
 const REDIS: Feature = ("redis", cfg!(feature = "redis-single"));
 const SENTINEL: Feature = ("redis-sentinel", cfg!(feature = "redis-sentinel"));
@@ -14,7 +15,7 @@ const CLUSTER: Feature = ("redis-cluster", cfg!(feature = "redis-cluster"));
 const TLS: Feature = ("redis-tls", cfg!(feature = "redis-tls"));
 
 /// The schemes that exist, and the features that each needs.
-pub(super) const SCHEMES: [(&str, &[Feature]); 18] = [
+pub(super) const SCHEMES: [(&str, &[Feature]); 19] = [
     ("memory", &[]),
     ("sqlite", &[SQLITE]),
     ("mysql", &[MYSQL]),
@@ -22,6 +23,7 @@ pub(super) const SCHEMES: [(&str, &[Feature]); 18] = [
     ("postgres", &[POSTGRES]),
     ("postgresql", &[POSTGRES]),
     ("zookeeper", &[ZOOKEEPER]),
+    ("zookeepers", &[ZOOKEEPER_TLS]),
     ("etcd", &[ETCD]),
     ("etcds", &[ETCD]),
     ("redis", &[REDIS]),
@@ -58,6 +60,9 @@ pub(super) fn hint(url: &str) -> Option<String> {
         !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit())
     };
     if url.split_once(':').is_some_and(|(host, rest)| !host.contains('/') && is_port(rest)) {
+        return Some(format!("did you mean redis://{url}?"));
+    }
+    if url == "localhost" || url.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_ipv4()) {
         return Some(format!("did you mean redis://{url}?"));
     }
     let is_file =

@@ -55,7 +55,7 @@ pub(super) enum Target {
 pub(super) fn parse(url: &str) -> Result<Target> {
     let refused = |message: String| Err(Error::new(ErrorKind::Config, message));
     let Some((scheme, rest)) = url.split_once(':').filter(|(scheme, _)| !scheme.contains('/')) else {
-        let hint = hint(url).unwrap_or_else(|| "for example memory: or redis://127.0.0.1:6379".to_owned());
+        let hint = hint(url).unwrap_or_else(|| "for example sqlite: or redis://127.0.0.1:6379".to_owned());
         return refused(format!("{} is not a store URL; {hint}", shown(url)));
     };
     let features = SCHEMES.iter().find(|(known, _)| *known == scheme).map(|(_, features)| *features);
@@ -81,7 +81,7 @@ pub(super) fn parse(url: &str) -> Result<Target> {
         #[cfg(all(feature = "sqlite", not(target_os = "linux")))]
         "sqlite" => refused("sqlite: needs the boot clock of Linux; choose another store on this machine".to_owned()),
         #[cfg(feature = "zookeeper")]
-        "zookeeper" => ZookeeperConfig::parse(url).map(|config| Target::Zookeeper(Box::new(config))),
+        "zookeeper" | "zookeepers" => ZookeeperConfig::parse(url).map(|config| Target::Zookeeper(Box::new(config))),
         #[cfg(feature = "redlock")]
         "redlock" => red_lock(rest),
         #[cfg(feature = "config")]
@@ -162,7 +162,7 @@ impl Target {
     pub(super) async fn open(self, runtime: &Runtime) -> Result<Arc<dyn Backend>> {
         Ok(match self {
             Self::Memory(None) => Arc::new(MemoryStore::new(runtime.clone())),
-            Self::Memory(Some(name)) => shared(name, runtime),
+            Self::Memory(Some(name)) => shared(name, runtime)?,
             #[cfg(feature = "mysql")]
             Self::Mysql(config) => MysqlStore::connect(*config, runtime).await?,
             #[cfg(feature = "etcd")]
@@ -191,7 +191,7 @@ impl Target {
     #[cfg(feature = "redlock")]
     async fn open_voter(self, runtime: Runtime) -> Result<(Arc<dyn Voter>, Option<Error>)> {
         match self {
-            Self::Memory(Some(name)) => Ok((shared(name, &runtime), None)),
+            Self::Memory(Some(name)) => Ok((shared(name, &runtime)?, None)),
             #[cfg(feature = "redis-single")]
             Self::Redis(config) if config.is_cluster() => {
                 Err(Error::new(ErrorKind::Config, format!("{config} is a cluster, which cannot be one of several servers")))
@@ -289,17 +289,22 @@ impl Target {
     }
 }
 
-/// The store that all clients of this process share under this name; it ends with the last of them.
-fn shared(name: String, runtime: &Runtime) -> Arc<MemoryStore> {
+/// The store that all clients of this process share under this name; it ends with the last of them. All of them count time in the same way: a
+/// request names the time after which it is too late.
+fn shared(name: String, runtime: &Runtime) -> Result<Arc<MemoryStore>> {
     static SHARED: OnceLock<Mutex<HashMap<String, Weak<MemoryStore>>>> = OnceLock::new();
     let mut stores = SHARED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(store) = stores.get(&name).and_then(Weak::upgrade) {
-        return store;
+        if !store.runtime().has_clock_of(runtime) {
+            let message = format!("\"memory:{name}\" is in use with another clock; give all its clients the same `Runtime`");
+            return Err(Error::new(ErrorKind::Config, message));
+        }
+        return Ok(store);
     }
     stores.retain(|_, store| store.strong_count() > 0);
     let store = Arc::new(MemoryStore::new(runtime.clone()));
     stores.insert(name, Arc::downgrade(&store));
-    store
+    Ok(store)
 }
 
 impl fmt::Display for Target {
@@ -359,7 +364,9 @@ mod tests {
             ("redlock:memory:a,max-lease=60", "whole seconds"),
             ("redlock:memory:a,admit=all", "admit=new"),
             ("", "is not a store URL"),
-            ("localhost", "is not a store URL"),
+            ("localhost", "is not a store URL; did you mean redis://localhost?"),
+            ("127.0.0.1", "is not a store URL; did you mean redis://127.0.0.1?"),
+            ("redis", "is not a store URL; for example sqlite: or redis://127.0.0.1:6379"),
             ("localhost:6379", "no store has the scheme localhost:; did you mean redis://localhost:6379?"),
             ("db.example:6379/2", "did you mean redis://db.example:6379/2?"),
             ("/var/lib/jobs/locks.db", "did you mean sqlite:/var/lib/jobs/locks.db?"),

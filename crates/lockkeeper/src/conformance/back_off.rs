@@ -1,5 +1,8 @@
 //! A client that releases and acquires again does not keep the lock from the waiters of other clients that its release woke.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::World;
 use super::any::{How, take};
 use crate::backend::{Claim, Kind, Release};
@@ -7,21 +10,28 @@ use crate::name::Name;
 use crate::sync::Mutex;
 
 /// How often a client may acquire it again while another one waits.
-const AGAIN: u32 = 10;
+const AGAIN: usize = 10;
 
 /// One client releases and acquires again, with a new handle each time, while another one waits.
 async fn lets_another_in(world: &World, claim: Claim) {
     let (ours, theirs) = (world.client(), world.client());
     let mut guard = take(&ours, "m", claim, How::default()).await.unwrap();
-    let waiter = world.spawn(async move { take(&theirs, "m", claim, How::default()).await.unwrap().release().await.unwrap() });
+    // Told as soon as it has it. The end of its task may come much later: that needs an executor that is not busy with the turns below.
+    let had_its_turn = Arc::new(AtomicBool::new(false));
+    let tell = Arc::clone(&had_its_turn);
+    let waiter = world.spawn(async move {
+        let guard = take(&theirs, "m", claim, How::default()).await.unwrap();
+        tell.store(true, Ordering::Relaxed);
+        guard.release().await.unwrap();
+    });
     world.settle().await;
-    for turn in 0.. {
+    let mut turns = Vec::new();
+    while !had_its_turn.load(Ordering::Relaxed) {
+        assert!(turns.len() <= AGAIN, "taken again while another waited, {} times, after {turns:?}", turns.len());
+        let began = world.now();
         guard.release().await.unwrap();
         guard = take(&ours, "m", claim, How::default()).await.unwrap();
-        if waiter.is_finished() {
-            break;
-        }
-        assert!(turn < AGAIN, "taken again {turn} times while another waited");
+        turns.push(world.since(began));
     }
     waiter.await.unwrap();
     guard.release().await.unwrap();

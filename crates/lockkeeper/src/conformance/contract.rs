@@ -120,9 +120,7 @@ pub async fn renewals_are_answered_one_by_one(world: &World) {
     for number in [0, 2, 4] {
         world.grant(world.ask(&format!("n{number}"), Claim::Mutex, owners[number])).await;
     }
-    let renewals = (0..5)
-        .map(|number| Renew { name: name(number), claim: Claim::Mutex, owner: owners[number], lease: Some(world.units(20)) })
-        .collect();
+    let renewals = (0..5).map(|number| Renew::new(name(number), Claim::Mutex, owners[number], Some(world.units(20)))).collect();
     let answers: Vec<_> = world.backend().renew(renewals).await.unwrap().into_iter().map(|answer| answer.unwrap()).collect();
     assert_eq!(answers.into_iter().map(Renewed::is_kept).collect::<Vec<_>>(), [true, false, true, false, true]);
     assert!(world.backend().renew(Vec::new()).await.unwrap().is_empty());

@@ -166,6 +166,12 @@ pub async fn a_waiter_elsewhere_is_not_starved_by_local_contenders(world: &World
     let (ours, theirs) = (world.client(), world.client());
     let (grants, enough) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
     let guard = Mutex::new(&ours, "m").lock().await.unwrap();
+    let asked = world.chaos().carried_out(Faulty::Acquire);
+    let waiter = world.spawn(async move { Mutex::new(&theirs, "m").lock().await.unwrap() });
+    // A waiter that does not listen yet has not had its chance to be first.
+    let listens =
+        || async { world.chaos().carried_out(Faulty::Watch) >= 1 && world.chaos().carried_out(Faulty::Acquire) >= asked + 2 };
+    world.until("the waiter elsewhere asks, listens, and asks again", listens).await;
     let crowd: Vec<_> = (0..64)
         .map(|_| {
             let (client, grants, enough) = (ours.clone(), Arc::clone(&grants), Arc::clone(&enough));
@@ -178,7 +184,6 @@ pub async fn a_waiter_elsewhere_is_not_starved_by_local_contenders(world: &World
             })
         })
         .collect();
-    let waiter = world.spawn(async move { Mutex::new(&theirs, "m").lock().await.unwrap() });
     world.settle().await;
     guard.release().await.unwrap();
     let guard = world.within(Duration::from_secs(10), waiter).await.expect("a turn").unwrap();

@@ -185,12 +185,16 @@ async fn errors(client: &Session, name: &str, kind: Kind) -> Vec<Option<Error>> 
     }
 }
 
-/// What must not change: all but the time that passes.
+/// What must not change: all but the time that passes, and what is learnt of a holder when its client announces itself.
 fn essence(found: Option<Snapshot>) -> Option<Snapshot> {
     found.map(|mut found| {
         for holder in &mut found.holders {
             (holder.lease_left, holder.held_for) = (None, None);
             holder.client = None;
+            if holder.claim.kind() == Kind::Semaphore {
+                // Until then a store may know a permit by less than its whole owner.
+                holder.owner.clear();
+            }
         }
         found
     })

@@ -247,6 +247,19 @@ pub async fn a_downgrade_lets_readers_in_and_no_writer_between(world: &World) {
     rival.await.unwrap().release().await.unwrap();
 }
 
+/// P1: a writer whose hold was taken away becomes no reader beside the writer that came after it.
+pub async fn a_downgrade_after_a_forced_release_fails(world: &World) {
+    let (ours, theirs) = (world.client(), world.client());
+    let lock = RwLock::new(&ours, "r");
+    let writer = lock.write().await.unwrap();
+    world.force("r").await;
+    let rival = RwLock::new(&theirs, "r").write().await.unwrap();
+    assert!(lock.downgrade(writer).await.is_err(), "a reader beside a writer");
+    let claims: Vec<_> = world.look("r").await.expect("write").holders.iter().map(|holder| holder.claim).collect();
+    assert_eq!(claims, [Claim::Write]);
+    rival.release().await.unwrap();
+}
+
 /// A downgraded hold is renewed like any other.
 pub async fn a_downgraded_hold_is_kept(world: &World) {
     let client = world.client();

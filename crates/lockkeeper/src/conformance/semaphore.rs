@@ -207,6 +207,24 @@ pub async fn growing_tells_those_who_wait(world: &World) {
     }
 }
 
+/// A handle of any size uses the size that is there; its own counts only for a semaphore that is new.
+pub async fn a_handle_of_any_size_uses_what_is_there(world: &World) {
+    let (ours, theirs) = (world.client(), world.client());
+    let two = Semaphore::new(&ours, "s", 2).acquire_many(2).await.unwrap();
+    let strict = Semaphore::new(&theirs, "s", 5);
+    assert_eq!(strict.try_acquire().await.unwrap_err().kind(), ErrorKind::InvalidArgument, "it has 2");
+    let any = strict.clone().any_size();
+    assert!(any.try_acquire().await.unwrap().is_none(), "it has 2, and both are held");
+    two.release().await.unwrap();
+    let two = any.try_acquire_many(2).await.unwrap().expect("both are free");
+    assert_eq!(strict.try_acquire().await.unwrap_err().kind(), ErrorKind::InvalidArgument, "another handle still checks");
+    two.release().await.unwrap();
+    let new = Semaphore::new(&theirs, "new", 3).any_size();
+    let three = new.try_acquire_many(3).await.unwrap().expect("its own size");
+    assert!(new.try_acquire().await.unwrap().is_none());
+    three.release().await.unwrap();
+}
+
 /// A waiter whose handle has the old size uses the new one at once, and so do later calls of its handle.
 pub async fn a_waiter_learns_of_a_resize(world: &World) {
     let (ours, theirs) = (world.client(), world.client());

@@ -163,7 +163,7 @@ impl State {
         Released::new(self.remove(name, |_, place| place.number == number))
     }
 
-    pub(super) fn renew(&self, Renew { name, claim, owner, lease }: &Renew) -> Renewed {
+    pub(super) fn renew(&self, Renew { name, claim, owner, lease, .. }: &Renew) -> Renewed {
         let place = self.names.get(name).and_then(|record| record.places.find(*owner, *claim));
         if place.is_some_and(|(_, holds)| holds) { Renewed::kept(lease.map(|_| self.lasts)) } else { Renewed::Gone }
     }

@@ -269,7 +269,7 @@ impl World {
 
     /// Renews, or only looks, by a plain request.
     pub async fn renew(&self, name: &str, claim: Claim, owner: WireOwner, lease: Option<Duration>) -> Renewed {
-        let request = Renew { name: Name::new(name).expect("a good name"), claim, owner, lease };
+        let request = Renew::new(Name::new(name).expect("a good name"), claim, owner, lease);
         let mut answers = self.chaos.renew(vec![request]).await.expect("an answer");
         answers.pop().expect("one answer each").expect("no trouble")
     }

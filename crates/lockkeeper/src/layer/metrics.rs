@@ -2,6 +2,7 @@
 
 use crate::backend::{Claim, Event, GaveUp, Kind, LossReason, Observer};
 use crate::error::ErrorKind;
+use crate::runtime::log;
 
 /// The kinds that are waited for and held.
 const KINDS: [Kind; 3] = [Kind::Mutex, Kind::RwLock, Kind::Semaphore];
@@ -155,7 +156,7 @@ impl Observer for Metrics {
                 by_kind!(claim.kind(), |kind| metrics::histogram!("lockkeeper_hold_seconds", "kind" => kind)).record(time);
             }
             Event::RenewalFailed { name, claim, owner, error } => {
-                tracing::debug!(%name, %owner, %error, "renewal failed");
+                log!(debug, %name, %owner, %error, "renewal failed");
                 by_kind!(claim.kind(), |kind| metrics::counter!("lockkeeper_renewals_failed_total", "kind" => kind)).increment(1);
             }
             Event::RequestFailed { error } => {
@@ -174,7 +175,7 @@ impl Observer for Metrics {
                 }
             }
             Event::Lost { name, claim, owner, reason } => {
-                tracing::warn!(%name, %owner, %reason, "lock lost");
+                log!(warn, %name, %owner, %reason, "lock lost");
                 held(claim.kind()).decrement(1.0);
                 let reason = match reason {
                     LossReason::Gone => "gone",

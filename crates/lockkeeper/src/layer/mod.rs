@@ -7,6 +7,8 @@ mod metrics;
 mod observe;
 #[cfg(feature = "redlock")]
 mod quorum;
+#[cfg(feature = "referee")]
+mod record;
 
 #[cfg(any(feature = "conformance", feature = "testing"))]
 pub use chaos::{Chaos, Fault, Faulty};
@@ -15,3 +17,5 @@ pub use metrics::Metrics;
 pub use observe::Observe;
 #[cfg(feature = "redlock")]
 pub use quorum::Quorum;
+#[cfg(feature = "referee")]
+pub use record::{Answered, Record};

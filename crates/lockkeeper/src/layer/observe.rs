@@ -2,7 +2,6 @@
 //! may be millions.
 
 use std::future::poll_fn;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -11,6 +10,7 @@ use tracing::{Level, Span, debug_span, field};
 use super::Layer;
 use crate::backend::{Acquire, Attempt, AttemptAll, Backend, Count, CountOutcome, Release, Released, Renew, Renewed, Reply};
 use crate::error::Result;
+use crate::runtime::caught;
 
 /// Traces the requests to the backend below.
 #[derive(Debug)]
@@ -32,6 +32,7 @@ macro_rules! traced {
         }
         let span = caught(|| $span).unwrap_or_else(Span::none);
         let mut reply = $reply;
+        // The keeper's renewals pass here: if a subscriber panics, the request goes on without it.
         Box::pin(poll_fn(move |context| {
             let entered = caught(|| span.enter());
             let answer = reply.as_mut().poll(context);
@@ -42,11 +43,6 @@ macro_rules! traced {
             answer
         }))
     }};
-}
-
-/// What a subscriber of the user's does with a span. If it panics, the request goes on without it: the keeper's renewals pass here.
-fn caught<T>(of_the_user: impl FnOnce() -> T) -> Option<T> {
-    catch_unwind(AssertUnwindSafe(of_the_user)).ok()
 }
 
 impl Layer for Observe {

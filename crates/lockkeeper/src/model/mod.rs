@@ -27,12 +27,16 @@ mod mutex;
 mod pairs;
 mod quarantine;
 mod record;
+mod renewal;
 mod rows;
 mod rwlock;
 mod semaphore;
 
 pub use quarantine::Quarantine;
 pub use record::Record;
+pub(crate) use renewal::Asked;
+#[cfg(any(feature = "redis-single", feature = "postgres", feature = "mysql", test))]
+pub(crate) use renewal::{FarEnd, MARGIN};
 pub use rows::{Detail, Head, Part, RequestRef, Role, Roles, Want};
 
 use serde::{Deserialize, Serialize};

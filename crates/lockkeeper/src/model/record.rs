@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::renewal::Asked;
 use super::{Now, Step, Wake, counter, latch, mutex, rwlock, semaphore};
 use crate::backend::{
     Acquire, Attempt, Claim, Count, CountOp, CountOutcome, Counted, Grant, Holder, Kind, Release, Released, Renew, Renewed,
@@ -225,6 +226,15 @@ impl Record {
 
     /// Renews the owner's hold, or only looks whether it is there.
     pub fn renew(&mut self, request: &Renew, now: Now) -> Renewed {
+        if self.renew_as(request, &Asked::plain(request.lease), now).is_some() {
+            Renewed::kept(request.lease)
+        } else {
+            Renewed::Gone
+        }
+    }
+
+    /// The same where the clock can be set back. When the hold ends now; `None`: it is gone.
+    pub(crate) fn renew_as(&mut self, request: &Renew, asked: &Asked, now: Now) -> Option<Instant> {
         self.expire(now.at);
         let hold = match (&mut self.body, request.claim) {
             (Some(Body::Mutex(state)), Claim::Mutex | Claim::Fair) => state.hold_of(request.owner),
@@ -233,12 +243,9 @@ impl Record {
             (Some(Body::Semaphore(state)), Claim::Permits { .. }) => state.hold_of(request.owner),
             _ => None,
         };
-        match (hold, request.lease) {
-            (Some(hold), Some(lease)) => hold.keep(now.at.plus(lease)),
-            (Some(_), None) => {}
-            (None, _) => return Renewed::Gone,
-        }
-        Renewed::kept(request.lease)
+        let hold = hold?;
+        hold.expires = asked.end_after(hold.expires, now.at);
+        Some(hold.expires)
     }
 
     /// Changes or reads a number; a repetition gets the first answer and changes nothing.

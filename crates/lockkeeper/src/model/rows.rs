@@ -181,7 +181,7 @@ impl Want {
 }
 
 impl Head {
-    fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         match self.0 {
             Shape::Mutex { .. } => Kind::Mutex,
             Shape::RwLock { .. } => Kind::RwLock,

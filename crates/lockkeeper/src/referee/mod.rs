@@ -6,6 +6,7 @@
 //! It is here, and hidden, so that programs that record histories of real servers judge by the same rules as the simulations of `verify/`.
 
 mod due;
+mod grants;
 mod history;
 mod limits;
 mod name;
@@ -13,6 +14,7 @@ mod verdict;
 
 use std::collections::BTreeMap;
 
+pub use grants::Grants;
 pub use history::{Event, Side, What, read};
 pub use limits::Limits;
 pub use verdict::{Promise, Verdict, Violation};
@@ -159,6 +161,12 @@ impl Referee {
             What::Note { .. } => {}
             What::Wrote { resource, token, read, wrote } => self.write(event.at, resource, *token, *read, *wrote),
         }
+    }
+
+    /// What was found so far.
+    #[must_use]
+    pub fn violations(&self) -> &[Violation] {
+        &self.verdict.violations
     }
 
     /// Ends the history at `at`, true time, and tells what was found.

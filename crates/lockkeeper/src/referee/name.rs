@@ -67,6 +67,7 @@ pub(super) struct Stored {
 /// A grant of the past, for the order of tokens.
 #[derive(Debug)]
 pub(super) struct Past {
+    pub(super) client: u32,
     pub(super) sent: u64,
     pub(super) answered: u64,
     pub(super) token: u64,
@@ -155,10 +156,10 @@ impl NameState {
         if belief.forced {
             belief.gone = Some(scene.at);
         }
-        let joins =
-            |other: &&mut Belief| other.owner == belief.owner && other.side == Side::Shared && other.token == belief.token;
+        // Readers of one process share a hold, and an owner that enters again has the guard's token again.
+        let same = |other: &Belief| other.owner == belief.owner && other.side == belief.side && other.token == belief.token;
+        let joins = |other: &&mut Belief| same(other) && (other.side == Side::Shared || other.token.is_some());
         if let Some(other) = self.believed.iter_mut().find(joins) {
-            // Readers of one process share a hold.
             other.guards += 1;
             return;
         }
@@ -208,9 +209,11 @@ impl NameState {
             let apart = if past.sent <= fault && fault <= at { lag } else { 0 };
             past.owner != belief.owner && past.answered.saturating_add(apart) < asked
         };
-        let shared = |past: &Past| past.side == Side::Shared && belief.side == Side::Shared;
-        let wrong =
-            self.past.iter().find(|past| earlier(past) && if shared(past) { past.token > token } else { past.token >= token });
+        // Readers may have one token, and a writer that becomes a reader may keep its own.
+        let may_be_equal =
+            |past: &Past| belief.side == Side::Shared && (past.side == Side::Shared || past.client == belief.client);
+        let goes_back = |past: &Past| if may_be_equal(past) { past.token > token } else { past.token >= token };
+        let wrong = self.past.iter().find(|past| earlier(past) && goes_back(past));
         if let Some(past) = wrong {
             scene.verdict.add(Promise::P2, at, || {
                 format!("{name:?}: {} got token {token} after {} had got {}", belief.owner, past.owner, past.token)
@@ -220,14 +223,14 @@ impl NameState {
                 .verdict
                 .add(Promise::P2, at, || format!("{name:?}: {} got token {token} after {}", belief.owner, self.before.1));
         }
-        let twin = |past: &&Past| past.token == token && past.owner != belief.owner && !shared(past) && past.sent > fault;
+        let twin = |past: &&Past| past.token == token && past.owner != belief.owner && !may_be_equal(past) && past.sent > fault;
         if wrong.is_none()
             && let Some(past) = self.past.iter().find(twin)
         {
             scene.verdict.add(Promise::P2, at, || format!("{name:?}: {} and {} have token {token}", belief.owner, past.owner));
         }
-        let Belief { sent, answered, side, .. } = *belief;
-        self.past.push_back(Past { sent, answered, token, owner: belief.owner.clone(), side });
+        let Belief { client, sent, answered, side, .. } = *belief;
+        self.past.push_back(Past { client, sent, answered, token, owner: belief.owner.clone(), side });
         if self.past.len() > REMEMBERED
             && let Some(oldest) = self.past.pop_front()
         {

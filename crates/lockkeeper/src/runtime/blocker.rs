@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use super::caught::log;
 use super::park::Unpark;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -52,7 +53,8 @@ impl Blocker {
             return self.poll_here(future);
         }
         if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
+            log!(
+                warn,
                 "blocking call on a thread of an async runtime: tasks of that thread may have to wait; \
                  use lockkeeper::Client in async code, or spawn_blocking"
             );

@@ -8,13 +8,11 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-use super::owner::Place;
+use super::reach::AskedUntil;
 use super::registry::Slot;
-use super::{Core, Held, LocalQueue, Session, Undo, WireHold};
+use super::{Core, Grounds, Held, Session, Undo, WireHold};
 use crate::backend::{Claim, Event, LossReason, Release, Renew, Renewed, drift};
 use crate::error::{Error, ErrorKind, Result};
-use crate::name::Name;
-use crate::owner::WireOwner;
 use crate::runtime::Instant;
 
 /// One outermost hold, shared by the guards that re-entered it.
@@ -27,44 +25,12 @@ pub(crate) struct Hold {
     deadline: AtomicU64,
     /// Where holds live in a session: when an explicit lease ends, in nanoseconds of the local clock. The store does not end it, the keeper does.
     ends: AtomicU64,
+    pub(super) asked_until: AskedUntil,
     /// The lease, in nanoseconds: longer than the one granted after `extend`.
     lease: AtomicU64,
     state: AtomicU8,
     guards: AtomicUsize,
     told: Notify,
-}
-
-/// What a hold was granted for.
-pub(crate) struct Grounds {
-    pub(crate) name: Name,
-    pub(crate) claim: Claim,
-    /// Under which owner the store has it.
-    pub(crate) owner: WireOwner,
-    /// The number of the acquisition. Where the hold passed on inside this process that is not the owner's.
-    pub(crate) id: u64,
-    pub(crate) token: Option<u64>,
-    /// How many token numbers after its own are reserved for the next holders of this process.
-    pub(crate) spare_tokens: u32,
-    /// How often the hold has passed on since the store granted it.
-    pub(crate) passes: u32,
-    pub(crate) lease: Duration,
-    /// How long the hold is safe, counted from `sent`: what the store answered.
-    pub(crate) good_for: Duration,
-    /// The session of this client that it lives in; 0 where holds have leases.
-    pub(crate) session: u64,
-    /// Renewed by the keeper; else it ends by itself and is only looked at.
-    pub(crate) kept: bool,
-    /// When the granting request was sent: the lease began no earlier.
-    pub(crate) sent: Instant,
-    /// Requests of this owner without an answer may still arrive until then.
-    pub(crate) unsettled_until: Instant,
-    pub(crate) queue: Option<Arc<LocalQueue>>,
-    /// Handed over by a release of this process.
-    pub(crate) handed_over: bool,
-    /// Held until then at most, however often it is renewed.
-    pub(crate) until: Instant,
-    /// The place with the [`Owner`](super::Owner) that may re-enter it.
-    pub(crate) place: Option<Place>,
 }
 
 /// The states of a hold; it leaves `HELD` once.
@@ -92,6 +58,7 @@ impl Hold {
         // A tenth of the renewal period: at most ten rounds in one.
         let slack = if watched { third / 10 } else { Duration::ZERO };
         let lease = grounds.lease;
+        let asked_until = AskedUntil::new(grounds.sent.plus(lease.max(grounds.good_for)));
         let granted_at = if grounds.passes > 0 { core.runtime.now() } else { grounds.sent };
         // Before the keeper can know of it, so that no loss comes first.
         if grounds.claim.is_exclusive()
@@ -107,6 +74,7 @@ impl Hold {
             granted_at,
             deadline: AtomicU64::new(safe_until.as_nanos()),
             ends: AtomicU64::new(ends.as_nanos()),
+            asked_until,
             lease: AtomicU64::new(nanos(lease)),
             state: AtomicU8::new(HELD),
             guards: AtomicUsize::new(1),
@@ -290,7 +258,8 @@ impl Hold {
 
     pub(super) fn renewal(&self, lease: Option<Duration>) -> Renew {
         let Grounds { name, claim, owner, .. } = &self.grounds;
-        Renew { name: name.clone(), claim: *claim, owner: *owner, lease: lease.map(|lease| self.clipped(lease)) }
+        let lease = lease.map(|lease| self.clipped(lease));
+        Renew::new(name.clone(), *claim, *owner, lease).with_reach(self.asked_until.with(lease, &self.core().runtime))
     }
 
     /// A lease that does not outlast the longest time that it may be held.

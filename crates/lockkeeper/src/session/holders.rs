@@ -38,8 +38,8 @@ impl Core {
 /// What others wrote into the store may be hostile to a terminal or a log.
 fn in_words(holder: &Holder) -> String {
     let words = match &holder.client {
-        Some(client) => format!("{} on {}, process {}", client.program, client.host, client.pid),
-        None => format!("the owner {}", holder.owner),
+        Some(client) => format!("{} pid {} ({})", client.host, client.pid, client.program),
+        None => holder.owner.clone(),
     };
     words.replace(char::is_control, "\u{fffd}")
 }

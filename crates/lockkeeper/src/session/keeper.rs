@@ -9,13 +9,46 @@ use super::link::Way;
 use super::{Core, Hold, liveness, lock};
 use crate::backend::{Backend, ClientCard, Event, LossReason, Renew, Renewed};
 use crate::error::{Error, ErrorKind};
-use crate::runtime::{self, Instant};
+use crate::runtime::{self, Instant, log};
 
 /// Renewals in one request.
 const BATCH: usize = 1_024;
 
 /// How long the store remembers who we are without a word from us.
 const CARD_TTL: Duration = Duration::from_secs(90);
+
+/// A client that holds something tells who it is after this long: most programs that hold it for a moment are over by then, and need no connection
+/// but their own. With short leases it is earlier, because the connection has to be open before a renewal is due.
+const FIRST_CARD: Duration = Duration::from_millis(200);
+
+/// When the store is told who we are.
+#[derive(Debug, Default)]
+struct Announcing {
+    /// When it is next; `None`: nobody has seen us so far.
+    at: Option<Instant>,
+    told: bool,
+}
+
+impl Announcing {
+    /// Whether it is now. Only a client that is shown has a reason: one that holds something, or is `queued`.
+    fn is_due(&mut self, holds: bool, queued: bool, lease: Duration, now: Instant) -> bool {
+        if !holds && !queued && (self.told || self.at.is_none()) {
+            return false;
+        }
+        let at = self.at.get_or_insert_with(|| now.plus(FIRST_CARD.min(lease / 10)));
+        if *at > now && (self.told || !queued) {
+            return false;
+        }
+        *at = now.plus(CARD_TTL / 3);
+        self.told = true;
+        true
+    }
+
+    /// When to ask again, for the first time or if somebody waits.
+    fn next(&self, queued: bool) -> Instant {
+        self.at.filter(|_| queued || !self.told).unwrap_or(Instant::NEVER)
+    }
+}
 
 /// Runs until the session ends and nothing is left to release.
 pub(super) async fn keep(core: Arc<Core>) {
@@ -28,7 +61,7 @@ pub(super) async fn keep(core: Arc<Core>) {
 }
 
 async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
-    let mut announce_at = Instant::default();
+    let mut announcing = Announcing::default();
     loop {
         let now = core.runtime.now();
         let (due, mut next, holds) = {
@@ -36,23 +69,19 @@ async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
             let (due, next) = registry.round(now);
             (due, next, !registry.is_empty())
         };
-        // Only a client that is shown sends its card, and at once. For a holder the connection is then open before a renewal is due.
         let queued = core.queued.load(Ordering::Relaxed);
-        if announce_at <= now && (holds || queued) {
-            announce_at = now.plus(CARD_TTL / 3);
+        if announcing.is_due(holds, queued, core.settings.lease, now) {
             core.queued.store(false, Ordering::Relaxed);
             let (core, connection, card) = (Arc::clone(core), Arc::clone(connection), card(core));
             runtime::spawn(async move {
                 if let Err(error) =
                     core.call_by(Way::Keeper, core.settings.command_timeout, connection.announce(card, CARD_TTL)).await
                 {
-                    tracing::debug!(%error, "could not tell the store who we are");
+                    log!(debug, %error, "could not tell the store who we are");
                 }
             });
         }
-        if core.queued.load(Ordering::Relaxed) {
-            next = next.min(announce_at);
-        }
+        next = next.min(announcing.next(core.queued.load(Ordering::Relaxed)));
         if !due.is_empty() {
             next = next.min(attend(core, connection, due, now));
         }

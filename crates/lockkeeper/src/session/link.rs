@@ -9,7 +9,7 @@ use super::{Core, Patience, Trouble, lock};
 use crate::backend::{Backend, Event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::runtime::Instant;
+use crate::runtime::{Instant, log};
 
 /// In an outage one call in this time asks the store although the outage has lasted longer than the call bears; the others fail at once.
 const PROBE: Duration = Duration::from_millis(250);
@@ -118,7 +118,7 @@ impl Core {
                 self.link.up_since.store(now.as_nanos(), Ordering::Relaxed);
                 drop(outages);
                 if told {
-                    tracing::info!(store = self.place(), "the store answers again");
+                    log!(info, store = self.place(), "the store answers again");
                 }
                 if changed {
                     self.notify(&Event::Reconnected);
@@ -127,7 +127,7 @@ impl Core {
             Some(error) => {
                 let (first, tell) = self.link_failed(way, error, silent_for);
                 if tell {
-                    tracing::warn!(store = self.place(), %error, "the store does not answer; trying on");
+                    log!(warn, store = self.place(), %error, "the store does not answer; trying on");
                 }
                 if first {
                     self.notify(&Event::Disconnected);

@@ -10,6 +10,7 @@
 mod check;
 mod handing;
 mod passing;
+mod permits;
 mod places;
 mod reading;
 mod sharing;
@@ -24,7 +25,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{Core, MOST_PASSES, lock};
-use crate::backend::{Acquire, Attempt, Capabilities, Claim, Release, Subscription};
+use crate::backend::{Acquire, Attempt, Capabilities, Claim, Kind, Release, Subscription};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
@@ -87,12 +88,12 @@ struct Asker {
 }
 
 impl LocalQueue {
-    /// Whether a newcomer may ask the store at once: nobody here waits, asks or holds it. If so its request is the one that is out, until it
-    /// is [answered](Self::answered).
+    /// Whether a newcomer may ask the store at once: nobody here waits or holds it, and nobody asks, except for permits of which several may be
+    /// free. If so its request is the one that is out, or one beside it, until it is [answered](Self::answered).
     pub(crate) fn ask_alone(&self, request: &Acquire, now: Instant, limit: Duration) -> bool {
         let mut state = lock(&self.state);
-        let clear =
-            state.waiters.is_empty() && state.held_by.is_none() && state.asker.is_none() && state.back_off_until(now).is_none();
+        let none_asks = state.asker.is_none() || request.claim.kind() == Kind::Semaphore;
+        let clear = state.waiters.is_empty() && state.held_by.is_none() && none_asks && state.back_off_until(now).is_none();
         if clear {
             state.asks(request, now.plus(limit));
         }

@@ -5,6 +5,7 @@
 
 mod acquisition;
 mod closing;
+mod grounds;
 mod held;
 mod hold;
 mod holders;
@@ -18,6 +19,7 @@ mod owner;
 mod passing;
 mod patience;
 mod queues;
+mod reach;
 mod registry;
 mod releaser;
 mod settings;
@@ -32,7 +34,8 @@ pub use settings::Settings;
 pub(crate) use crate::retry::Trouble;
 pub(crate) use acquisition::{Acquisition, Command, Event as Step, Left, Moment};
 pub(crate) use closing::UnderWay;
-pub(crate) use hold::{Grounds, Hold};
+pub(crate) use grounds::Grounds;
+pub(crate) use hold::Hold;
 pub(crate) use local_queue::{Closing, LocalQueue, Turn, Wanted};
 pub(crate) use owner::{Entry, Ticket};
 pub(crate) use patience::{Patience, late, pause};
@@ -160,7 +163,7 @@ impl Session {
         }
         let lease = core.settings.lease;
         let sent = core.runtime.now();
-        let request = Renew { name: name.clone(), claim, owner, lease: Some(lease) };
+        let request = Renew::new(name.clone(), claim, owner, Some(lease));
         let mut answers = core.call(core.settings.limit(lease), core.backend.renew(vec![request])).await?;
         let good_for = match answers.pop() {
             Some(Ok(Renewed::Kept { good_for })) => good_for,
@@ -190,7 +193,9 @@ impl Session {
             until: Instant::NEVER,
             place: None,
         };
-        let held = Hold::new(self, grounds).enter();
+        let hold = Hold::new(self, grounds);
+        hold.asked_until.forget();
+        let held = hold.enter();
         let waited = core.runtime.now().since(sent);
         core.notify(&Event::Acquired { name: held.full_name(), claim, owner, waited, handed_over: false });
         self.check_closed()?;

@@ -13,7 +13,7 @@ use super::{Core, Grounds, Hold, LocalQueue, Trouble, UnderWay, lock};
 use crate::backend::{Attempt, Backend, Event, Kind, LossReason, Release, Released};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::runtime::{self, Instant};
+use crate::runtime::{self, Instant, log};
 
 /// Something to release, known to be held or only possibly so.
 #[derive(Debug)]
@@ -33,6 +33,16 @@ const SETTLE_MARGIN: Duration = Duration::from_millis(50);
 
 /// An undo may overtake the request that it undoes, so it is repeated after so long, then after twice as long, and so on.
 const REPEAT: Duration = Duration::from_millis(1);
+
+/// So many undos are sent at a time. A storm of cancelled calls leaves tens of thousands of them. Sent all at once they wait for each other longer than a
+/// request may take, so each is given up and sent again, and renewals wait behind them.
+pub(super) const UNDOS_AT_ONCE: usize = 256;
+
+/// After so long another one is sent although this one has no answer: a part of the store that is silent must not hold up the others.
+const SLOT_LASTS: Duration = Duration::from_millis(200);
+
+/// So long an undo that has to be repeated waits at least while others have not been sent once.
+const REPEAT_CROWDED: Duration = Duration::from_millis(100);
 
 impl Undo {
     pub(super) fn of(hold: &Hold) -> Self {
@@ -132,7 +142,7 @@ impl Core {
         lease: Duration,
         queue: Option<&'a Arc<LocalQueue>>,
     ) -> impl Future<Output = Result<Released>> + Send + 'a {
-        let (owner, name) = (request.owner, request.name.clone());
+        let (owner, claim, name) = (request.owner, request.claim, request.name.clone());
         let handing = queue.filter(|_| request.claim.kind() == Kind::Mutex).and_then(|queue| queue.hand_over(&request, self));
         request.then = handing.as_ref().map(|handing| Box::new(handing.request().clone()));
         request.if_alone = handing.as_ref().is_some_and(|handing| handing.keeps());
@@ -140,8 +150,14 @@ impl Core {
         let mut delivery = Delivery { core: self, queue, handing, name };
         let sent = self.runtime.now();
         let mut answer = self.call_by(way, self.settings.limit(lease), via.release(request));
+        let mut frees = queue;
         std::future::poll_fn(move |cx| {
-            let Poll::Ready(answer) = Pin::new(&mut answer).poll(cx) else { return Poll::Pending };
+            let answer = Pin::new(&mut answer).poll(cx);
+            // The first poll has sent it: what waiters ask for from here on follows it.
+            if let Some(queue) = frees.take() {
+                queue.frees(claim, self.capabilities.push, sent);
+            }
+            let Poll::Ready(answer) = answer else { return Poll::Pending };
             let now = self.runtime.now();
             let released = delivery.deliver(answer.as_ref().ok(), now);
             if let (true, Some(queue)) = (released, queue) {
@@ -166,8 +182,23 @@ impl Core {
         let (mut repeat, mut told) = (REPEAT, false);
         undo.release.settle |= !self.capabilities.refuses_late && undo.unanswered > 0;
         loop {
-            let settled = is_settled(undo.settled_after, || self.runtime.now());
-            let answer = self.send_release(Way::Keeper, via, undo.release.clone(), undo.lease, undo.queue.as_ref()).await;
+            let mut slot = Some(self.undo_slots.acquire().await);
+            let sent_at = self.runtime.now();
+            let settled = is_settled(undo.settled_after, || sent_at);
+            let answer = {
+                // Boxed: most of many undos wait for a slot.
+                let queue = undo.queue.as_ref();
+                let mut sent = Box::pin(self.send_release(Way::Keeper, via, undo.release.clone(), undo.lease, queue));
+                tokio::select! {
+                    biased;
+                    answer = &mut sent => answer,
+                    () = self.runtime.sleep_until(sent_at.plus(SLOT_LASTS)) => {
+                        slot = None;
+                        sent.await
+                    }
+                }
+            };
+            drop(slot);
             let now = self.runtime.now();
             match answer {
                 Ok(_) if settled => break,
@@ -177,7 +208,9 @@ impl Core {
                 Ok(Released { held: true, .. }) if undo.unanswered == 1 => break,
                 Ok(_) => {
                     undo.queue = None;
-                    self.runtime.sleep_until(now.plus(repeat).min(undo.settled_after.plus(SETTLE_MARGIN))).await;
+                    let crowded = self.undo_slots.available_permits() == 0;
+                    let next = now.plus(if crowded { repeat.max(REPEAT_CROWDED) } else { repeat });
+                    self.runtime.sleep_until(next.min(undo.settled_after.plus(SETTLE_MARGIN))).await;
                     repeat *= 2;
                 }
                 Err(error) => match trouble.again(error, now) {
@@ -185,12 +218,12 @@ impl Core {
                     // The keeper keeps the session alive, and with it what this client has there: only its own end ends that.
                     Err(error) if session.is_some() && !self.stopping.load(Ordering::SeqCst) => {
                         if !std::mem::replace(&mut told, true) {
-                            tracing::warn!(name = %undo.release.name, owner = %undo.release.owner, %error, "not released yet; trying again");
+                            log!(warn, name = %undo.release.name, owner = %undo.release.owner, %error, "not released yet; trying again");
                         }
                         self.runtime.sleep_until(now.plus(runtime::jitter(Trouble::LAST / 2, Trouble::LAST))).await;
                     }
                     Err(error) => {
-                        tracing::warn!(name = %undo.release.name, owner = %undo.release.owner, %error, "not released; its lease ends it");
+                        log!(warn, name = %undo.release.name, owner = %undo.release.owner, %error, "not released; its lease ends it");
                         break;
                     }
                 },

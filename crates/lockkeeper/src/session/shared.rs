@@ -7,18 +7,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 use super::closing::Marks;
 use super::link::{Link, Way};
 use super::liveness::Ended;
 use super::queues::Queues;
 use super::registry::Registry;
+use super::releaser::UNDOS_AT_ONCE;
 use super::{Settings, Undo, lock};
 use crate::backend::{Backend, Capabilities, Observer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::{ClientId, WireOwner};
-use crate::runtime::{self, Instant, Runtime};
+use crate::runtime::{self, Instant, Runtime, log};
 
 /// What callers, guards and the keeper share.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub(crate) struct Core {
     pub(super) undos: Mutex<VecDeque<Undo>>,
     /// Undos that are queued or under way.
     pub(super) undoing: AtomicUsize,
+    /// Bounds how many of them are sent at a time.
+    pub(super) undo_slots: Semaphore,
     pub(super) keeper_wake: Notify,
     /// A call of this client has a place in a queue of the store, since the last client card was sent.
     pub(super) queued: AtomicBool,
@@ -87,6 +90,7 @@ impl Core {
             registry: Mutex::new(Registry::new(capabilities.events)),
             undos: Mutex::default(),
             undoing: AtomicUsize::new(0),
+            undo_slots: Semaphore::new(UNDOS_AT_ONCE),
             keeper_wake: Notify::new(),
             queued: AtomicBool::new(false),
             ended: Ended::default(),
@@ -200,7 +204,7 @@ impl Core {
             let left = end.since(self.runtime.now());
             if left.is_zero() {
                 self.waited_in_vain.store(true, Ordering::SeqCst);
-                tracing::warn!("the last client was dropped while releases were pending; what is left ends with its lease");
+                log!(warn, "the last client was dropped while releases were pending; what is left ends with its lease");
                 return;
             }
             runtime::park_on(left, progress);

@@ -1,11 +1,12 @@
 //! A call, from the handle to the hold: what it points at, the options that are chained to it, and the acquisition that `.await` starts.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::marker::PhantomData;
+use std::future::Future;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::driver::{Driver, Next, Terms};
@@ -146,9 +147,8 @@ impl Limits {
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
-/// use std::future::IntoFuture;
 /// let client = lockkeeper::Client::connect("memory:").await?;
-/// let task = tokio::spawn(client.mutex("orders").lock().into_future());
+/// let task = tokio::spawn(client.mutex("orders").lock());
 /// # let _ =
 /// task.await;
 /// # Ok(()) }
@@ -159,12 +159,15 @@ pub struct Acquiring<G> {
     claim: Result<Claim, Error>,
     limits: Limits,
     terms: Terms,
-    guard: PhantomData<fn() -> G>,
+    running: Running<Result<G>>,
 }
+
+/// What a call has become with its first poll; nothing before.
+pub(super) type Running<T> = Option<BoxFuture<'static, T>>;
 
 impl<G: Guard> Acquiring<G> {
     pub(super) fn new(target: &Target, claim: Result<Claim>) -> Self {
-        Self { target: target.clone(), claim, limits: Limits::default(), terms: Terms::default(), guard: PhantomData }
+        Self { target: target.clone(), claim, limits: Limits::default(), terms: Terms::default(), running: None }
     }
 
     /// What it would acquire; an error for a call that has limits of its own.
@@ -228,22 +231,25 @@ impl<G: Guard> Acquiring<G> {
     }
 }
 
-impl<G: Guard> IntoFuture for Acquiring<G> {
+impl<G: Guard> Future for Acquiring<G> {
     type Output = Result<G>;
-    type IntoFuture = BoxFuture<'static, Result<G>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        let Self { target, claim, limits, terms, .. } = self;
-        match claim {
-            Ok(claim) => Box::pin(async move {
-                match acquire(&target, claim, limits.patience(), terms).await? {
-                    Some(held) => Ok(G::new(held)),
-                    // Boxed: few calls end so.
-                    None => Err(Box::pin(target.timeout(limits.timeout.unwrap_or_default())).await),
-                }
-            }),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
-        }
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { target, claim, limits, terms, running } = self.get_mut();
+        running.get_or_insert_with(|| begin(target.clone(), claim.clone(), *limits, *terms)).as_mut().poll(cx)
+    }
+}
+
+fn begin<G: Guard>(target: Target, claim: Result<Claim>, limits: Limits, terms: Terms) -> BoxFuture<'static, Result<G>> {
+    match claim {
+        Ok(claim) => Box::pin(async move {
+            match acquire(&target, claim, limits.patience(), terms).await? {
+                Some(held) => Ok(G::new(held)),
+                // Boxed: few calls end so.
+                None => Err(Box::pin(target.timeout(limits.timeout.unwrap_or_default())).await),
+            }
+        }),
+        Err(error) => Box::pin(std::future::ready(Err(error))),
     }
 }
 
@@ -259,34 +265,37 @@ impl<G: Guard> IntoFuture for Acquiring<G> {
 ///
 /// Safe at every point: what a dropped call may have acquired is released in the background.
 #[must_use = "it does nothing unless awaited"]
-pub struct TryAcquiring<G>(Acquiring<G>);
+pub struct TryAcquiring<G> {
+    call: Acquiring<G>,
+    running: Running<Result<Option<G>>>,
+}
 
 impl<G: Guard> TryAcquiring<G> {
     pub(super) fn new(target: &Target, claim: Result<Claim>) -> Self {
-        Self(Acquiring::new(target, claim))
+        Self { call: Acquiring::new(target, claim), running: None }
     }
 
     /// Ends by itself after this long, unless [extended](crate::Held::extend); it is not renewed.
     pub fn lease(self, lease: Duration) -> Self {
-        Self(self.0.lease(lease))
+        Self { call: self.call.lease(lease), ..self }
     }
 
     /// Ends after this long even though it is renewed: see [`Acquiring::max_hold`].
     pub fn max_hold(self, limit: Duration) -> Self {
-        Self(self.0.max_hold(limit))
+        Self { call: self.call.max_hold(limit), ..self }
     }
 }
 
-impl<G: Guard> IntoFuture for TryAcquiring<G> {
+impl<G: Guard> Future for TryAcquiring<G> {
     type Output = Result<Option<G>>;
-    type IntoFuture = BoxFuture<'static, Result<Option<G>>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        let Acquiring { target, claim, terms, .. } = self.0;
-        match claim {
-            Ok(claim) => Box::pin(async move { Ok(acquire(&target, claim, Patience::Try, terms).await?.map(G::new)) }),
-            Err(error) => Box::pin(std::future::ready(Err(error))),
-        }
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { call: Acquiring { target, claim, terms, .. }, running } = self.get_mut();
+        let begin = || -> BoxFuture<'static, Self::Output> {
+            let (target, claim, terms) = (target.clone(), claim.clone(), *terms);
+            Box::pin(async move { Ok(acquire(&target, claim?, Patience::Try, terms).await?.map(G::new)) })
+        };
+        running.get_or_insert_with(begin).as_mut().poll(cx)
     }
 }
 
@@ -303,7 +312,7 @@ impl<G> fmt::Debug for Acquiring<G> {
 
 impl<G> fmt::Debug for TryAcquiring<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.call.fmt(f)
     }
 }
 

@@ -1,15 +1,17 @@
 //! Requests that count, and waiting for a number. A counting request carries an id: sent again after a lost answer it counts once.
 
 use std::fmt;
-use std::future::IntoFuture;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::call::{Limits, Target};
+use super::call::{Limits, Running, Target};
 use super::wait::{Look, Looked, wait};
 use crate::backend::{Busy, Count, CountOp, CountOutcome, Counted, Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::{BoxFuture, Instant};
+use crate::runtime::Instant;
 use crate::session::Trouble;
 
 /// Carries out `op` once, however often it has to be sent.
@@ -82,11 +84,12 @@ pub struct WaitCall {
     target: Target,
     op: CountOp,
     limits: Limits,
+    running: Running<Result<()>>,
 }
 
 impl WaitCall {
     pub(super) fn new(target: &Target, op: CountOp) -> Self {
-        Self { target: target.clone(), op, limits: Limits::default() }
+        Self { target: target.clone(), op, limits: Limits::default(), running: None }
     }
 
     /// Waits at most this long, trouble with the store included.
@@ -102,23 +105,25 @@ impl WaitCall {
     }
 }
 
-impl IntoFuture for WaitCall {
+impl Future for WaitCall {
     type Output = Result<()>;
-    type IntoFuture = BoxFuture<'static, Result<()>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let session = &self.target.session;
-            let began = session.core().runtime.now();
-            let patience = self.limits.patience();
-            let deadline = patience.deadline(began);
-            let mut watching = Watching { target: &self.target, op: self.op, deadline };
-            wait(session, patience, began, &mut watching).await?.ok_or_else(|| {
-                let waited = self.limits.timeout.unwrap_or_default();
-                Error::new(ErrorKind::Timeout, format!("the wait for {:?} ended after {waited:?} without success", self.target))
-            })
-        })
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { target, op, limits, running } = self.get_mut();
+        running.get_or_insert_with(|| Box::pin(wait_for(target.clone(), *op, *limits))).as_mut().poll(cx)
     }
+}
+
+async fn wait_for(target: Target, op: CountOp, limits: Limits) -> Result<()> {
+    let session = &target.session;
+    let began = session.core().runtime.now();
+    let patience = limits.patience();
+    let deadline = patience.deadline(began);
+    let mut watching = Watching { target: &target, op, deadline };
+    wait(session, patience, began, &mut watching).await?.ok_or_else(|| {
+        let waited = limits.timeout.unwrap_or_default();
+        Error::new(ErrorKind::Timeout, format!("the wait for {target:?} ended after {waited:?} without success"))
+    })
 }
 
 impl fmt::Debug for WaitCall {

@@ -8,7 +8,7 @@ use super::sleep::sleep;
 use crate::backend::{Acquire, Attempt, Claim, Event, GaveUp, Kind, Release, Subscription, Watch};
 use crate::error::Result;
 use crate::owner::WireOwner;
-use crate::runtime::{self, Instant};
+use crate::runtime::{self, Instant, log};
 use crate::session::{
     Acquisition, Closing, Command, Held, Left, LocalQueue, MOST_PASSES, Moment, Patience, Step, Ticket, Turn, UnderWay, Undo,
     Wanted,
@@ -142,8 +142,8 @@ impl<'a> Driver<'a> {
                     self.pauses()?;
                     let subscribed = runtime::within(limit, Box::pin(self.subscribe())).await;
                     match &subscribed {
-                        Some(Err(error)) => tracing::debug!(%error, "cannot subscribe; polling instead"),
-                        None => tracing::debug!("no answer to a subscription; polling instead"),
+                        Some(Err(error)) => log!(debug, %error, "cannot subscribe; polling instead"),
+                        None => log!(debug, "no answer to a subscription; polling instead"),
                         Some(Ok(())) => {}
                     }
                     session.core().check_process()?;

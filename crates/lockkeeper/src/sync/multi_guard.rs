@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::backend::LossReason;
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime;
+use crate::runtime::{self, log};
 use crate::session::{Held, Loss};
 use crate::token::Token;
 
@@ -126,7 +126,7 @@ impl MultiLockGuard {
     /// Gives back what was taken in vain. What a store does not take the keeper sees to.
     pub(super) async fn give_up(self) {
         if let Err(error) = self.release().await {
-            tracing::debug!(%error, "a lock that was not kept was not released at once");
+            log!(debug, %error, "a lock that was not kept was not released at once");
         }
     }
 }

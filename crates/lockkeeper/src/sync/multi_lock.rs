@@ -4,11 +4,13 @@
 //! it waits for that one in the ordinary way, in its queue, and tries the others again from there.
 
 use std::fmt;
-use std::future::IntoFuture;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::call::{Limits, Target, acquire};
+use super::call::{Limits, Running, Target, acquire};
 use super::driver::Terms;
 use super::lockable::Lockable;
 use super::multi_guard::MultiLockGuard;
@@ -70,12 +72,12 @@ impl MultiLock {
 
     /// Takes all of them, waiting until they are free together.
     pub fn lock(&self) -> AcquiringAll {
-        AcquiringAll { locks: self.clone(), limits: Limits::default(), terms: Terms::default() }
+        AcquiringAll { locks: self.clone(), limits: Limits::default(), terms: Terms::default(), running: None }
     }
 
     /// Takes all of them if they are free now.
     pub fn try_lock(&self) -> TryAcquiringAll {
-        TryAcquiringAll(self.lock())
+        TryAcquiringAll { call: self.lock(), running: None }
     }
 
     async fn acquire_all(&self, patience: Patience, terms: Terms) -> Result<Option<MultiLockGuard>> {
@@ -227,6 +229,7 @@ pub struct AcquiringAll {
     locks: MultiLock,
     limits: Limits,
     terms: Terms,
+    running: Running<Result<MultiLockGuard>>,
 }
 
 impl AcquiringAll {
@@ -256,20 +259,22 @@ impl AcquiringAll {
     }
 }
 
-impl IntoFuture for AcquiringAll {
+impl Future for AcquiringAll {
     type Output = Result<MultiLockGuard>;
-    type IntoFuture = BoxFuture<'static, Result<MultiLockGuard>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move {
-            let acquired = self.locks.acquire_all(self.limits.patience(), self.terms).await?;
-            acquired.ok_or_else(|| {
-                let count = self.locks.parts.len();
-                let waited = self.limits.timeout.unwrap_or_default();
-                let message = format!("one or more of {count} locks were not free within {waited:?}");
-                Error::new(ErrorKind::Timeout, message)
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { locks, limits, terms, running } = self.get_mut();
+        let begin = || -> BoxFuture<'static, Self::Output> {
+            let (locks, limits, terms) = (locks.clone(), *limits, *terms);
+            Box::pin(async move {
+                locks.acquire_all(limits.patience(), terms).await?.ok_or_else(|| {
+                    let (count, waited) = (locks.parts.len(), limits.timeout.unwrap_or_default());
+                    let message = format!("one or more of {count} locks were not free within {waited:?}");
+                    Error::new(ErrorKind::Timeout, message)
+                })
             })
-        })
+        };
+        running.get_or_insert_with(begin).as_mut().poll(cx)
     }
 }
 
@@ -284,26 +289,33 @@ impl IntoFuture for AcquiringAll {
 ///
 /// As [`AcquiringAll`].
 #[must_use = "it does nothing unless awaited"]
-pub struct TryAcquiringAll(AcquiringAll);
+pub struct TryAcquiringAll {
+    call: AcquiringAll,
+    running: Running<Result<Option<MultiLockGuard>>>,
+}
 
 impl TryAcquiringAll {
     /// Each hold ends by itself after this long, unless [extended](MultiLockGuard::extend).
     pub fn lease(self, lease: Duration) -> Self {
-        Self(self.0.lease(lease))
+        Self { call: self.call.lease(lease), ..self }
     }
 
     /// Each hold ends after this long even though it is renewed: see [`AcquiringAll::max_hold`].
     pub fn max_hold(self, limit: Duration) -> Self {
-        Self(self.0.max_hold(limit))
+        Self { call: self.call.max_hold(limit), ..self }
     }
 }
 
-impl IntoFuture for TryAcquiringAll {
+impl Future for TryAcquiringAll {
     type Output = Result<Option<MultiLockGuard>>;
-    type IntoFuture = BoxFuture<'static, Result<Option<MultiLockGuard>>>;
 
-    fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.0.locks.acquire_all(Patience::Try, self.0.terms).await })
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { call: AcquiringAll { locks, terms, .. }, running } = self.get_mut();
+        let begin = || -> BoxFuture<'static, Self::Output> {
+            let (locks, terms) = (locks.clone(), *terms);
+            Box::pin(async move { locks.acquire_all(Patience::Try, terms).await })
+        };
+        running.get_or_insert_with(begin).as_mut().poll(cx)
     }
 }
 
@@ -315,13 +327,13 @@ impl fmt::Debug for MultiLock {
 
 impl fmt::Debug for AcquiringAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { locks, limits, terms } = self;
+        let Self { locks, limits, terms, .. } = self;
         f.debug_struct("AcquiringAll").field("locks", locks).field("limits", limits).field("terms", terms).finish()
     }
 }
 
 impl fmt::Debug for TryAcquiringAll {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.call.fmt(f)
     }
 }

@@ -12,7 +12,7 @@ use crate::session::{Held, Session};
 ///
 /// The first use creates the semaphore with the size given. A handle's first request checks its size: another size than the stored
 /// one is `InvalidArgument`. Later requests of the handle and its clones, and calls that wait already, use the size that is there, so a
-/// [`resize`](Self::resize) (or Java's `addPermits`) disturbs nobody. The semaphore keeps its size when all permits are back;
+/// [`resize`](Self::resize) (or Java's `addPermits`) disturbs nobody. [`any_size`](Self::any_size) makes a handle that never checks. The semaphore keeps its size when all permits are back;
 /// [`remove`](Self::remove) ends it.
 ///
 /// *Fairness:* within one process first come first served, a large request included; between processes whoever asks first.
@@ -48,6 +48,26 @@ impl Semaphore {
     #[doc(hidden)]
     pub fn new(session: &Session, name: impl AsRef<str>, permits: u32) -> Self {
         Self { target: Target::new(session, name).queued(Kind::Semaphore).sized(), permits }
+    }
+
+    /// The same semaphore with whatever size it has at the store: the size of this handle counts only if there is no such semaphore yet.
+    ///
+    /// For a process that may start after somebody has changed the size, by [`resize`](Self::resize) or by Java's `addPermits`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// let client = lockkeeper::Client::connect("memory:").await?;
+    /// client.semaphore("workers", 3).resize(5).await?;
+    /// assert!(client.semaphore("workers", 3).acquire().await.is_err(), "it has 5");
+    /// let five = client.semaphore("workers", 3).any_size().acquire_many(5).await?;
+    /// # drop(five);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn any_size(self) -> Self {
+        let target = self.target.sized();
+        target.size_is_checked();
+        Self { target, ..self }
     }
 
     /// Acquires a permit, waiting until one is free.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::backend::{Busy, Subscription};
 use crate::error::{Error, Result};
-use crate::runtime::{self, Instant};
+use crate::runtime::{self, Instant, log};
 pub(super) use crate::session::Patience;
 use crate::session::{Session, Settings, Trouble, pause};
 
@@ -65,8 +65,8 @@ pub(super) fn wait<L: Look>(
                     }
                     // The store answers, it only does not notify: no trouble, but a wait by polling. The pause counts from the answer,
                     // so that a subscription without an answer does not make it longer.
-                    Some(Err(error)) => tracing::debug!(%error, "cannot subscribe; polling instead"),
-                    None => tracing::debug!("no answer to a subscription; polling instead"),
+                    Some(Err(error)) => log!(debug, %error, "cannot subscribe; polling instead"),
+                    None => log!(debug, "no answer to a subscription; polling instead"),
                 }
             }
             let (until, listening) = match weigh(found, patience, deadline, now, core.poll_after(now), &mut trouble)? {

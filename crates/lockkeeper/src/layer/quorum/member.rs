@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::retry::Trouble;
-use crate::runtime::{self, BoxFuture, Instant, Runtime};
+use crate::runtime::{self, BoxFuture, Instant, Runtime, log};
 
 /// A server that was asked and has not answered for this long is asked only this often until it does.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -180,7 +180,7 @@ impl Connection {
             match trouble.again(error, now) {
                 Ok(pause) => self.runtime.sleep_until(now.plus(pause)).await,
                 Err(error) => {
-                    tracing::debug!(server = %self.member.label, %error, "a vote was not withdrawn; its lease ends it");
+                    log!(debug, server = %self.member.label, %error, "a vote was not withdrawn; its lease ends it");
                     return;
                 }
             }

@@ -141,6 +141,14 @@ impl Sharing {
         may
     }
 
+    /// Whether a release of permits may let local waiters ask at once; if so it is counted. Such a row begins with its first release.
+    pub(super) fn may_free(&mut self, waiters: usize, push: bool, now: Instant) -> bool {
+        if self.in_a_row == 0 {
+            self.row_began = now;
+        }
+        self.may_hand_over(waiters, push, now)
+    }
+
     /// A true release notified listeners of other processes, or nobody but us. If our subscription notices each release, another holder was
     /// seen when it had `seen_with` notifications; it has `heard` now. The release was sent at `sent`.
     pub(super) fn released(&mut self, others: bool, seen_with: u64, heard: Option<u64>, sent: Instant, now: Instant) {

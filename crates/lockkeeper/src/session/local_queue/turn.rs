@@ -29,11 +29,15 @@ pub(super) struct Slot {
     pub(super) due: Instant,
     /// It did not: others act in its place until it runs.
     pub(super) passed_over: bool,
+    /// Its request is out.
+    pub(super) asking: bool,
+    /// A release of this process is freeing what it wants: it may ask beside others.
+    pub(super) may_ask: bool,
 }
 
 impl Default for Slot {
     fn default() -> Self {
-        Self { offer: Offer::Nothing, number: 0, due: Instant::NEVER, passed_over: false }
+        Self { offer: Offer::Nothing, number: 0, due: Instant::NEVER, passed_over: false, asking: false, may_ask: false }
     }
 }
 
@@ -118,7 +122,7 @@ pub(crate) enum Closing {
 #[derive(Debug)]
 pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
-    waiter: Arc<Waiter>,
+    pub(super) waiter: Arc<Waiter>,
     place: Place,
 }
 
@@ -134,6 +138,7 @@ impl Turn {
         slot.passed_over = false;
         slot.number = request.owner.number;
         slot.due = Instant::NEVER;
+        slot.asking = false;
         // In every case: a `try_lock` of this process may be the one that gets the name, and releases it here.
         let ready = match request.claim {
             Claim::Mutex => Offer::Ready(Wish { lease: request.lease, since: request.since, plain }),
@@ -153,7 +158,13 @@ impl Turn {
             Offer::Revoked => return Stand::Revoked,
             Offer::Nothing | Offer::Ready(_) | Offer::Closed => slot.offer = ready,
         }
+        let may_ask = std::mem::take(&mut slot.may_ask);
         drop(slot);
+        // Also during a back-off: its share beside other processes was counted when it was told.
+        if may_ask {
+            lock(&self.waiter.slot).due = now.plus(SHOWS_UP_WITHIN);
+            return Stand::Ask;
+        }
         if !state.first().is_some_and(|first| Arc::ptr_eq(&first, &self.waiter)) {
             return Stand::Wait;
         }
@@ -174,6 +185,7 @@ impl Turn {
     /// Tells whether the keeper has to check the queue from now on.
     pub(crate) fn asks(&self, request: &Acquire, not_after: Instant) -> bool {
         let mut state = lock(&self.queue.state);
+        lock(&self.waiter.slot).asking = true;
         let first = state.first().is_some_and(|first| Arc::ptr_eq(&first, &self.waiter));
         if first {
             state.asks(request, not_after);
