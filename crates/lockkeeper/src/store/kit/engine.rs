@@ -9,7 +9,7 @@ use crate::backend::{
     Acquire, Attempt, AttemptAll, Claim, Count, CountOutcome, Holder, Release, Released, Renew, Renewed, Snapshot,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Now, Record, RequestRef, Step, Wake};
+use crate::model::{Asked, Now, Record, RequestRef, Step, Wake};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
 use crate::runtime::Instant;
@@ -81,6 +81,8 @@ pub(crate) struct Waking<P> {
     pub(crate) wake: Wake,
     /// The peer of the first waiter.
     pub(crate) head: Option<P>,
+    /// A mutex was released in good order: one of all waiters gets it, so a store may wake a few of many.
+    pub(crate) for_one: bool,
 }
 
 /// What the engine has to know of an answer.
@@ -186,7 +188,7 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
             if refused.is_some() {
                 self.rows.save(&name, before)?;
             } else {
-                self.finish(&name, after, wake)?;
+                self.finish(&name, after, wake, false)?;
             }
         }
         refused.unwrap_or(Ok(AttemptAll::Granted(grants)))
@@ -213,13 +215,19 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
     }
 
     pub(crate) fn renew(&mut self, request: &Renew) -> Result<Renewed> {
+        let end = self.renew_as(request, &Asked::plain(request.lease))?;
+        Ok(if end.is_some() { Renewed::kept(request.lease) } else { Renewed::Gone })
+    }
+
+    /// The same where the clock can be set back. When the hold ends now; `None`: it is gone.
+    pub(crate) fn renew_as(&mut self, request: &Renew, asked: &Asked) -> Result<Option<Instant>> {
         let mut entry = self.rows.load(&request.name, RequestRef::Renew(request), self.at)?;
         let gone = entry.peers.get(&request.owner).is_some_and(|peer| self.rows.is_gone(*peer));
         // A renewal grants no token.
         let now = Now { at: self.at, token: 0 };
-        let renewed = if gone { Renewed::Gone } else { entry.record.renew(request, now) };
+        let end = if gone { None } else { entry.record.renew_as(request, asked, now) };
         self.rows.save(&request.name, entry)?;
-        Ok(renewed)
+        Ok(end)
     }
 
     pub(crate) fn count(&mut self, request: &Count) -> Result<CountOutcome> {
@@ -252,7 +260,7 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
         let mut entry = self.rows.load(name, RequestRef::Whole, self.at)?;
         let gone = self.gone(&entry, entry.record.owners());
         let wake = forget(&mut entry, &gone);
-        self.finish(name, entry, wake).map(drop)
+        self.finish(name, entry, wake, false).map(drop)
     }
 
     /// One step on one name: its answer, and how many it woke. `newcomer` may come into the record by it.
@@ -265,7 +273,10 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
     ) -> Result<(T, u32)> {
         let mut entry = self.rows.load(name, request, self.at)?;
         match self.take(name, &mut entry, request, newcomer, step) {
-            Ok((answer, wake)) => Ok((answer, self.finish(name, entry, wake)?)),
+            Ok((answer, wake)) => {
+                let for_one = matches!(request, RequestRef::Release(Release { claim: Claim::Mutex | Claim::Fair, .. }));
+                Ok((answer, self.finish(name, entry, wake, for_one)?))
+            }
             Err(error) => {
                 self.rows.save(name, entry)?;
                 Err(error)
@@ -329,10 +340,10 @@ impl<'a, R: Rows> RecordEngine<'a, R> {
         gone
     }
 
-    fn finish(&mut self, name: &Name, entry: Entry<R::Peer>, wake: Wake) -> Result<u32> {
+    fn finish(&mut self, name: &Name, entry: Entry<R::Peer>, wake: Wake, for_one: bool) -> Result<u32> {
         let head = wake.head.and_then(|head| entry.peers.get(&head).copied());
         self.rows.save(name, entry)?;
-        if wake == Wake::NOBODY { Ok(0) } else { self.rows.wake(name, Waking { wake, head }) }
+        if wake == Wake::NOBODY { Ok(0) } else { self.rows.wake(name, Waking { wake, head, for_one }) }
     }
 }
 

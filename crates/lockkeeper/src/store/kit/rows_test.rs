@@ -128,7 +128,7 @@ fn carry_out<R: Rows>(rows: &mut R, at: u64, draw: u64) -> String {
     match (draw >> 20) % 8 {
         0..4 => format!("{:?}", engine.acquire(&asked).map_err(|error| error.kind())),
         4..6 => format!("{:?}", engine.release(&Release::new(name, claim, owner)).ok()),
-        6 => format!("{:?}", engine.renew(&Renew { name, claim, owner, lease: Some(lease) }).ok()),
+        6 => format!("{:?}", engine.renew(&Renew::new(name, claim, owner, Some(lease))).ok()),
         _ => format!("{:?}", engine.snapshot(&name).ok()),
     }
 }

@@ -33,6 +33,11 @@ impl MemoryStore {
         Self { id: runtime.client_id(), runtime, state: Mutex::new(state) }
     }
 
+    /// What it keeps time by.
+    pub(crate) const fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
     /// Forgets everything, as a server does that restarts empty; tokens still grow.
     pub fn forget(&self) {
         self.state().forget();
