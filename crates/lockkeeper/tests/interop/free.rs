@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use crate::world::World;
 
-/// Per name of KEYS whether it is free and somebody is queued, after the server's time in ms.
+/// Per name of KEYS whether it is free and somebody is queued, after the server's time in ms: 0 no, 1 yes, 2 yes, but the first one is the
+/// dead waiter of ARGV.
 const LOOK: &str = "
 local time = redis.call('TIME')
 local found = {time[1] * 1000 + math.floor(time[2] / 1000)}
 for i, key in ipairs(KEYS) do
-  found[i + 1] = redis.call('EXISTS', key) == 0 and redis.call('LLEN', 'redisson_lock_queue:{' .. key .. '}') > 0 and 1 or 0
+  local head = redis.call('EXISTS', key) == 0 and redis.call('LINDEX', 'redisson_lock_queue:{' .. key .. '}', 0)
+  found[i + 1] = head and (head == ARGV[i] and 2 or 1) or 0
 end
 return found";
 
@@ -22,8 +24,12 @@ pub(crate) type Span = (u64, u64);
 #[derive(Debug, Default)]
 struct Seen {
     names: Vec<String>,
+    /// By name a waiter that died, and when its place ends at the latest, in ms since the epoch.
+    dead: HashMap<String, (String, u64)>,
     open: HashMap<String, Span>,
     closed: Vec<(String, Span)>,
+    /// By name when a dead waiter was the first in the queue of a free lock.
+    blocked: HashMap<String, Span>,
 }
 
 /// Looks at the names about fifty times a second, until it is dropped.
@@ -41,11 +47,14 @@ impl FreeTimes {
             move || {
                 let script = redis::Script::new(LOOK);
                 while !over.load(Ordering::Relaxed) {
-                    let names = seen.lock().unwrap().names.clone();
+                    let (names, dead) = {
+                        let seen = seen.lock().unwrap();
+                        (seen.names.clone(), seen.dead.clone())
+                    };
                     if !names.is_empty() {
                         let mut call = script.prepare_invoke();
                         for name in &names {
-                            call.key(name);
+                            call.key(name).arg(dead.get(name).map_or("", |(owner, _)| owner));
                         }
                         let found: Vec<u64> = call.invoke(&mut eyes).expect("a server");
                         seen.lock().unwrap().note(&names, &found);
@@ -62,6 +71,17 @@ impl FreeTimes {
         self.seen.lock().unwrap().names.push(name.to_owned());
     }
 
+    /// Does not count the time in which this dead waiter is the first in the queue of the name, until its place ends.
+    pub(crate) fn excuse(&self, name: &str, owner: &str, until: u64) {
+        self.seen.lock().unwrap().dead.insert(name.to_owned(), (owner.to_owned(), until));
+    }
+
+    /// For how long a dead waiter was the first in the queue of this name while it was free, before its place had to end.
+    pub(crate) fn blocked(&self, name: &str) -> Duration {
+        let span = self.seen.lock().unwrap().blocked.get(name).copied();
+        span.map_or(Duration::ZERO, |(from, to)| Duration::from_millis(to - from))
+    }
+
     /// Looks at this name no more; when it was free.
     pub(crate) fn remove(&self, name: &str) -> Vec<Span> {
         let mut seen = self.seen.lock().unwrap();
@@ -75,8 +95,12 @@ impl FreeTimes {
 impl Seen {
     fn note(&mut self, names: &[String], found: &[u64]) {
         let now = found[0];
-        for (name, is_free) in names.iter().zip(&found[1..]) {
-            if *is_free == 1 {
+        for (name, state) in names.iter().zip(&found[1..]) {
+            let is_excused = *state == 2 && self.dead.get(name).is_some_and(|(_, until)| now < *until);
+            if is_excused {
+                self.blocked.entry(name.clone()).or_insert((now, now)).1 = now;
+            }
+            if *state > 0 && !is_excused {
                 self.open.entry(name.clone()).or_insert((now, now)).1 = now;
             } else if let Some(span) = self.open.remove(name) {
                 self.closed.push((name.clone(), span));

@@ -107,6 +107,7 @@ macro_rules! matrix {
         cells! { $version semaphore {Permit}:
             exclude::ours_keeps_theirs_out exclude::theirs_keeps_ours_out
             wake::our_release_calls_their_waiter wake::their_release_calls_our_waiter wake::their_waiter_comes_in_among_64_of_ours
+            wake::permits_that_java_adds_serve_our_waiters
             expire::their_killed_holder_is_gone_with_its_lease expire::our_killed_holder_is_gone_with_its_lease
             expire::their_late_release_is_refused expire::our_late_release_is_refused
             renew::our_keeper_keeps_ours

@@ -3,20 +3,24 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lockkeeper::Client;
 use lockkeeper::backend::{Acquire, Attempt, Backend as _, Claim};
 use lockkeeper::name::Name;
 use lockkeeper::owner::{ClientId, WireOwner};
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::redis::{Config, RedisStore};
+use tokio::sync::Barrier;
 
+use crate::driver::{Driver, Told};
 use crate::free::{FreeTimes, Span};
 use crate::object::Object;
-use crate::shares::continuous;
-use crate::stalls::{Meter, Stalls};
+use crate::shares::{continuous, continuous_plain};
+use crate::stalls::{Meter, Stalls, wall};
 use crate::world::{Java, Thread, World, unique};
 
-/// Who waits, in order of arrival. `R` is ours, `J` is theirs, `X` is one of ours whose process dies once all wait.
-const PATTERNS: [&str; 5] = ["RJR", "RJRJ", "JRJRJR", "RJXRJ", "JXRJR"];
+/// Who waits, in order of arrival. `R` is ours, `J` is theirs, `X` is one of ours whose process dies once all wait, `D` is one of theirs
+/// whose process is killed once all wait.
+const PATTERNS: [&str; 8] = ["RJR", "RJRJ", "JRJRJR", "RJXRJ", "JXRJR", "DJRJ", "RDJR", "JDRJ"];
 /// The same with one side only.
 const CONTROLS: [&str; 2] = ["RRRR", "JJJJ"];
 
@@ -25,6 +29,15 @@ const LASTING: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(40)]
 
 /// How long a waiter of ours that died keeps its place, and a little more.
 const DEATH: Duration = Duration::from_secs(6);
+
+/// The limit of the `tryLock` of a waiter of theirs that is killed: more than it takes until all wait.
+const DOOMED_WAIT: Duration = Duration::from_secs(15);
+
+/// The lease of those for whom a waiter waits that is killed. It is as long as a waiter of ours at the head of the queue is taken for alive.
+const DOOMED_LEASE: Duration = Duration::from_secs(5);
+
+/// How long a waiter of theirs that died in `tryLock` keeps its place, from when it queued: its wait and a lease.
+const JAVA_DEATH: Duration = DOOMED_WAIT.saturating_add(DOOMED_LEASE);
 
 /// The longest time for which a free lock is left alone while somebody waits, on a machine that runs everybody.
 const IDLE: Duration = Duration::from_secs(1);
@@ -35,6 +48,63 @@ struct Cell {
     /// `tryLock` with this limit, or `lock`.
     wait: Option<Duration>,
     lasting: Duration,
+}
+
+impl Cell {
+    /// Whether a waiter of Java's is killed in it.
+    fn is_doomed(&self) -> bool {
+        self.pattern.contains('D')
+    }
+
+    /// How long all of it may last.
+    fn limit(&self) -> Duration {
+        self.lasting + Duration::from_secs(15) + if self.is_doomed() { JAVA_DEATH } else { Duration::ZERO }
+    }
+}
+
+/// A Java process whose waiters die together, once those of all cells wait.
+struct Doomed {
+    process: Arc<Driver>,
+    java: Java,
+    /// Our client whose holds have a short lease.
+    client: Client,
+    all_wait: Barrier,
+    is_dead: Barrier,
+}
+
+impl Doomed {
+    async fn start(world: &World) -> Arc<Self> {
+        let (process, java) = world.doomed(crate::world::USUAL).await;
+        let client = world.client_with(DOOMED_LEASE).await;
+        let count = cells().iter().filter(|cell| cell.is_doomed()).count();
+        Arc::new(Self { process, java, client, all_wait: Barrier::new(count), is_dead: Barrier::new(count) })
+    }
+
+    /// Returns once all cells came here and the process was killed.
+    async fn die(&self) {
+        if self.all_wait.wait().await.is_leader() {
+            self.process.kill();
+        }
+        self.is_dead.wait().await;
+    }
+}
+
+/// A waiter of Java's that is killed.
+struct Victim {
+    owner: String,
+    /// When its place ends at the latest, in ms since the epoch.
+    until: u64,
+    _told: Told,
+}
+
+impl Victim {
+    async fn start(world: &World, java: &Java, name: &str, place: usize) -> Self {
+        let thread = java.thread(&unique("victim"));
+        let owner = thread.owner().await;
+        let told = thread.tell(format!("fair tryLock {name} {} -1", DOOMED_WAIT.as_millis()));
+        world.queued(name, place + 1).await;
+        Self { owner, until: wall() + u64::try_from(JAVA_DEATH.as_millis()).expect("short"), _told: told }
+    }
 }
 
 /// The places in the pattern, in the order in which they were served.
@@ -48,17 +118,19 @@ pub(crate) async fn queues_of_both_are_served_in_order(worlds: Vec<Arc<World>>) 
     let (meter, mut running, mut contests) = (Meter::start(), Vec::new(), Vec::new());
     for world in &worlds {
         let free = Arc::new(FreeTimes::watch(world));
+        let doomed = Doomed::start(world).await;
         let mut java = world.java.clone();
         for (number, cell) in cells().into_iter().enumerate() {
             // A client of Java's listens to 40 channels at most.
             if number % 4 == 0 {
                 java = world.java_with(crate::world::USUAL).await;
             }
-            let cell_run = run(Arc::clone(world), java.clone(), Arc::clone(&free), cell);
+            let cell_run = run(Arc::clone(world), java.clone(), Arc::clone(&doomed), Arc::clone(&free), cell);
             running.push((world, cell, tokio::spawn(cell_run)));
         }
         contests.push(tokio::spawn(continuous(Arc::clone(world))));
     }
+    contests.push(tokio::spawn(continuous_plain(Arc::clone(&worlds[0]))));
     let (mut found, mut wrong, mut worst) = (Vec::new(), Vec::new(), Duration::ZERO);
     for (world, cell, run) in running {
         found.push((world, cell, run.await.unwrap_or_else(|panic| Err(panic.to_string()))));
@@ -81,8 +153,9 @@ fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
     for pattern in PATTERNS.into_iter().chain(CONTROLS) {
         for lasting in LASTING {
-            cells.push(Cell { pattern, wait: None, lasting });
-            cells.push(Cell { pattern, wait: Some(lasting + Duration::from_secs(20)), lasting });
+            let cell = Cell { pattern, wait: None, lasting };
+            cells.push(cell);
+            cells.push(Cell { wait: Some(cell.limit() + Duration::from_secs(5)), ..cell });
         }
     }
     cells
@@ -102,11 +175,11 @@ fn longest_idle(spans: &[Span], stalls: &Stalls) -> Result<Duration, String> {
     Ok(longest)
 }
 
-async fn run(world: Arc<World>, java: Java, free: Arc<FreeTimes>, cell: Cell) -> Found {
+async fn run(world: Arc<World>, java: Java, doomed: Arc<Doomed>, free: Arc<FreeTimes>, cell: Cell) -> Found {
     let name = unique("queue");
-    let holder = Object::Fair.take(&world.client, &name, None).await;
+    let holder = Object::Fair.take(if cell.is_doomed() { &doomed.client } else { &world.client }, &name, None).await;
     free.add(&name);
-    let (turns, mut waiters, mut dead) = (Turns::default(), Vec::new(), None);
+    let (turns, mut waiters, mut dead, mut victim) = (Turns::default(), Vec::new(), None, None);
     let hold = cell.lasting / u32::try_from(cell.pattern.matches(['R', 'J']).count()).expect("few");
     for (place, kind) in cell.pattern.chars().enumerate() {
         let turns = Arc::clone(&turns);
@@ -116,7 +189,8 @@ async fn run(world: Arc<World>, java: Java, free: Arc<FreeTimes>, cell: Cell) ->
                 let thread = java.thread(&unique("waiter"));
                 waiters.push(tokio::spawn(turn_of_java(thread, name.clone(), cell.wait, hold, turns, place)));
             }
-            _ => dead = Some(Mortal::start(&world.url(), &name).await),
+            'X' => dead = Some(Mortal::start(&world.url(), &name).await),
+            _ => victim = Some(Victim::start(&world, &doomed.java, &name, place).await),
         }
         world.queued(&name, place + 1).await;
     }
@@ -124,11 +198,26 @@ async fn run(world: Arc<World>, java: Java, free: Arc<FreeTimes>, cell: Cell) ->
         mortal.die();
         tokio::time::sleep(DEATH.saturating_sub(hold)).await;
     }
+    if let Some(victim) = &victim {
+        doomed.die().await;
+        free.excuse(&name, &victim.owner, victim.until);
+        if !state(&world, &name).contains(&victim.owner) {
+            return Err(format!("the waiter that was to die gave up before; the server has {}", state(&world, &name)));
+        }
+    }
     holder.release().await.map_err(|error| error.to_string())?;
-    let served = tokio::time::timeout(cell.lasting + Duration::from_secs(15), futures_util::future::try_join_all(waiters)).await;
+    let served = tokio::time::timeout(cell.limit(), futures_util::future::try_join_all(waiters)).await;
     match served {
         Ok(all) => drop(all.map_err(|panic| panic.to_string())?),
         Err(_) => return Err(format!("served only {:?}; the server has {}", turns.lock().unwrap(), state(&world, &name))),
+    }
+    if victim.is_some() {
+        let blocked = free.blocked(&name);
+        eprintln!("{:?} {cell:?}: a dead waiter of Java's blocked a free lock for {blocked:?}", world.version);
+        // A dead waiter that is gone before its turn blocks nobody: then nothing was tested.
+        if cell.pattern.starts_with('D') && blocked.is_zero() {
+            return Err("the dead waiter was gone before its turn".to_owned());
+        }
     }
     let spans = free.remove(&name);
     let turns = turns.lock().unwrap();

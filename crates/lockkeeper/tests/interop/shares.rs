@@ -129,7 +129,8 @@ impl Outcome {
     /// At a plain mutex Java's threads overtake each other for longer than five rounds also where only Java contends. So their waits are
     /// compared with what Java does alone, and ours with five rounds, without the three times.
     fn judge(&self, java: Pace, ours: Pace, stalls: &Stalls) -> Result<(), String> {
-        let Contest { theirs: java_count, ours: our_count, hold, .. } = self.contest;
+        let Contest { object, theirs: java_count, ours: our_count, hold, time, wait } = self.contest;
+        let verb = if wait.is_some() { "tryLock" } else { "lock" };
         let [of_java, of_ours] = [self.grants(true), self.grants(false)];
         let stalled = stalls.share(self.from, self.to);
         let weight = |number: usize, own: Pace, other: Pace| {
@@ -144,7 +145,7 @@ impl Outcome {
             (0, _) => &[java],
             _ => &[java, ours],
         };
-        let is_plain = self.contest.object == Object::Mutex;
+        let is_plain = object == Object::Mutex;
         let contenders = u32::try_from(java_count + our_count).expect("few");
         let bound = |is_java: bool| {
             let yardsticks = if is_plain && is_java { &[java, ours] } else { yardsticks };
@@ -157,7 +158,7 @@ impl Outcome {
         let (longest, bounds) = ([true, false].map(|side| self.longest_of(side)), [true, false].map(bound));
         let timeouts = self.shares.iter().map(|share| share.timeouts).sum::<u64>();
         let found = format!(
-            "{of_java} of {java_count} theirs, {of_ours} of {our_count} ours, holds of {hold:?}, longest waits {longest:.0?} of {bounds:.0?}, \
+            "{object:?}: {of_java} of {java_count} theirs, {of_ours} of {our_count} ours in {time:?}, {verb}, holds of {hold:?}, longest waits {longest:.0?} of {bounds:.0?}, \
              {timeouts} timeouts, {stalled:.2} stalled"
         );
         eprintln!("{found}");
@@ -233,6 +234,11 @@ fn contests(object: Object, sides: &[(usize, usize)], time: Duration) -> Vec<Con
     sides.iter().flat_map(|sides| holds.map(|hold| contest(sides, hold))).collect()
 }
 
+/// The same with `tryLock`. Its limit is longer than any wait that is judged to be right, so nobody times out.
+fn try_lock(contests: Vec<Contest>) -> impl Iterator<Item = Contest> {
+    contests.into_iter().map(|contest| Contest { wait: Some(Duration::from_secs(20)), ..contest })
+}
+
 /// Both, and each side alone; one version after the other, because these keep the machine busy.
 pub(crate) async fn fair_waiters_of_both_have_equal_shares(worlds: Vec<Arc<World>>) {
     let mut wrong = Vec::new();
@@ -247,7 +253,9 @@ pub(crate) async fn fair_waiters_of_both_have_equal_shares(worlds: Vec<Arc<World
 pub(crate) async fn plain_waiters_of_both_have_their_shares(worlds: Vec<Arc<World>>) {
     let mut wrong = Vec::new();
     for world in &worlds {
-        let contests = contests(Object::Mutex, &[(1, 8), (6, 6), (4, 4), (6, 0), (0, 6)], Duration::from_secs(8));
+        let time = Duration::from_secs(8);
+        let mut contests = contests(Object::Mutex, &[(1, 8), (6, 6), (4, 4), (6, 0), (0, 6)], time);
+        contests.extend(try_lock(self::contests(Object::Mutex, &[(4, 4)], time)));
         wrong.extend(judge_again(world, contests).await);
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -264,4 +272,14 @@ pub(crate) async fn continuous(world: Arc<World>) -> Vec<String> {
         Contest { theirs: 0, ..contest },
     ];
     judge_all(&world, contests.to_vec()).await
+}
+
+/// A plain mutex that is contended for as long. What is wrong.
+pub(crate) async fn continuous_plain(world: Arc<World>) -> Vec<String> {
+    let (hold, time) = (Duration::from_millis(100), Duration::from_secs(40));
+    let contest = Contest { object: Object::Mutex, theirs: 6, ours: 6, hold, time, wait: None };
+    let mut contests = vec![contest, Contest { theirs: 1, ours: 8, ..contest }];
+    contests.extend(try_lock(contests.clone()));
+    contests.extend([Contest { ours: 0, ..contest }, Contest { theirs: 0, ..contest }]);
+    judge_all(&world, contests).await
 }

@@ -177,3 +177,49 @@ pub(crate) async fn the_last_reader_calls_our_writer(world: World, object: Objec
     }
     at_once(took);
 }
+
+/// Java raises the number of permits while ours wait in two clients: each new permit serves one of them, and none of them fails because the
+/// number is not what its handle was made with. Then Java lowers it again.
+pub(crate) async fn permits_that_java_adds_serve_our_waiters(world: World, object: Object) {
+    const WAITERS: usize = 6;
+    let (name, java) = (object.fresh(&world).await, world.java.thread("main"));
+    let other = world.client_with(crate::world::USUAL).await;
+    let first = object.take(&world.client, &name, None).await;
+    let (served, mut turns) = tokio::sync::mpsc::unbounded_channel();
+    let pools = [&world.client, &other].map(|client| client.semaphore(&name, 1));
+    for waiter in 0..WAITERS {
+        let (pool, served) = (pools[waiter % 2].clone(), served.clone());
+        tokio::spawn(async move { served.send(pool.acquire().timeout(Duration::from_secs(40)).await) });
+        if waiter == 1 {
+            // The first of each client has asked, by which its handle is checked.
+            world.listeners(&object.channels(&name), 2).await;
+        }
+    }
+    let (mut permits, mut took) = (Vec::new(), Vec::new());
+    for added in 1..=WAITERS {
+        assert!(turns.try_recv().is_err(), "one was served, or failed, before permit {added}");
+        let began = Instant::now();
+        java.ask(format!("permit add {name} 1")).await;
+        let turn = turns.recv().await.expect("a waiter");
+        took.push(began.elapsed());
+        permits.push(turn.unwrap_or_else(|error| panic!("permit {added}: {error}")));
+        assert_eq!(java.ask(format!("permit available {name}")).await, 0);
+    }
+    eprintln!("{:?}: waiters were served {took:.1?} after addPermits", world.version);
+    at_once(took);
+    first.release().await.unwrap();
+    for permit in permits {
+        permit.release().await.unwrap();
+    }
+    assert_eq!(java.ask(format!("permit available {name}")).await, WAITERS + 1);
+    // Handles that were checked go on with the number that is there, also when Java takes permits away that somebody holds.
+    let pool = world.client.semaphore(&name, u32::try_from(WAITERS + 1).expect("few"));
+    let all = pool.acquire_many(u32::try_from(WAITERS + 1).expect("few")).timeout(Duration::from_secs(40)).await.unwrap();
+    let waiting = tokio::spawn(async move { pool.acquire().timeout(Duration::from_secs(40)).await });
+    world.listeners(&object.channels(&name), 1).await;
+    java.ask(format!("permit add {name} -5")).await;
+    all.release().await.unwrap();
+    let permit = waiting.await.unwrap().expect("two permits are left");
+    assert_eq!(java.ask(format!("permit available {name}")).await, WAITERS + 1 - 5 - 1);
+    permit.release().await.unwrap();
+}

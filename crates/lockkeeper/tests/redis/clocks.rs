@@ -138,7 +138,12 @@ async fn a_late_request_with_replicas_drops_no_connection() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_old_clock_offset_is_measured_before_it_is_used() {
     let Some((site, clock)) = under_a_clock("old offset").await else { return };
-    let (client, mut eyes) = (site.client(Client::builder().command_timeout(ms(600))).await, site.eyes());
+    // A short lease: the keeper is busy soon.
+    let (client, mut eyes) = (site.client(Client::builder().lease(ms(3_000)).command_timeout(ms(600))).await, site.eyes());
+    // Its connection is made when somebody holds something for a while.
+    let held = client.mutex("held").lock().await.unwrap();
+    until("the keeper is connected", || !eyes.keys::<_, Vec<String>>("lockkeeper:client:*").unwrap().is_empty()).await;
+    held.release().await.unwrap();
     let connections = site.proxy.connections();
     clock.set(-90);
     sleep(Duration::from_secs(31)).await;

@@ -1,4 +1,4 @@
-//! That the fault tests bite: clients broken on purpose, each in one of nine ways, and the very assertion of a test that must notice.
+//! That the fault tests bite: clients broken on purpose, each in one of ten ways, and the very assertion of a test that must notice.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 
 use crate::flaw::Flaw;
 use crate::process::By;
+use crate::server::Flavour;
 use crate::site::Site;
-use crate::{cancelled, faults, outage, process, standing};
+use crate::{cancelled, faults, outage, process, set_back, standing};
 
 /// Gives a panic of the future instead of passing it on.
 struct Caught<F>(Pin<Box<F>>);
@@ -66,6 +67,14 @@ controls! {
         noticed by faults::a_stale_release_frees_nothing_newer as "freed a newer hold";
     no_release_behind_a_cancelled_request: NoReleaseBehind,
         noticed by cancelled::a_release_follows_the_request_of_a_cancelled_call as "held by a call that was cancelled";
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn renewals_that_never_shorten() {
+    let Some((site, clock)) = set_back::under_a_clock("a negative control", Flavour::Redis, Some(Flaw::NoReach)).await else {
+        return;
+    };
+    notices(set_back::a_crash_after_a_clock_step_blocks_for_a_lease(&site, &clock), "still kept for long").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -31,6 +31,8 @@ pub(crate) enum Flaw {
     OneWireOwner,
     /// Nothing follows the request of a call that was cancelled.
     NoReleaseBehind,
+    /// Renewals do not say until when the hold is counted on.
+    NoReach,
 }
 
 /// A store behind the flaw.
@@ -125,6 +127,9 @@ impl Layer for Flawed {
     fn renew(&self, mut requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
         requests.iter_mut().for_each(|request| request.owner = self.owner(request.owner));
         Box::pin(async move {
+            if self.flaw == Flaw::NoReach {
+                requests.iter_mut().for_each(|request| request.reach = None);
+            }
             let mut answers = self.store.renew(requests).await?;
             if self.flaw == Flaw::RenewalRefusalIgnored {
                 answers.iter_mut().for_each(|answer| *answer = Ok(Renewed::kept(Some(std::time::Duration::from_secs(30)))));

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Client, ErrorKind};
 
-use crate::cluster::Cluster;
 use crate::harness::{eyes, ms, skipped, tell, until};
 use crate::load::Load;
 use crate::sentinels::Watched;
 use crate::server::{Flavour, Server};
+use lockkeeper_testkit::cluster::Cluster;
 
 /// A deployment, and a client whose grants both replicas must have.
 async fn with_all_replicas(test: &str, lease: Duration) -> Option<(Watched, Client)> {

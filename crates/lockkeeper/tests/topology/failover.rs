@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Client, ErrorKind};
 
-use crate::cluster::Cluster;
 use crate::harness::{ms, skipped, tell, try_eyes};
 use crate::load::Load;
 use crate::sentinels::{MASTER, Watched};
 use crate::server::{Flavour, Server};
+use lockkeeper_testkit::cluster::Cluster;
 
 /// From a new master that can be written to, to the first grant.
 const PROMISED: Duration = Duration::from_secs(1);

@@ -1,6 +1,9 @@
 //! What the contract asks of us: an empty store on a deployment that the cases share.
 
+use lockkeeper_testkit::cluster::Cluster;
+pub(crate) use lockkeeper_testkit::cluster::known_port;
 use lockkeeper_testkit::poll::until_within;
+pub(crate) use lockkeeper_testkit::server::free_port;
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -14,7 +17,6 @@ use lockkeeper::runtime::Runtime;
 use lockkeeper::store::redis::{Config, RedisStore};
 use redis::Connection;
 
-use crate::cluster::Cluster;
 use crate::scoped::Scoped;
 use crate::sentinels::Watched;
 use crate::server::{Flavour, Server};
@@ -66,16 +68,6 @@ pub(crate) fn tell<T: redis::FromRedisValue>(eyes: &mut Connection, words: &str)
         command.arg(word);
     });
     command.query(eyes)
-}
-
-/// The port by which others know a server: the one for TLS, if it has one.
-pub(crate) fn known_port(port: u16) -> u16 {
-    let told: Vec<String> = try_eyes(port).and_then(|mut eyes| tell(&mut eyes, "CONFIG GET tls-port")).unwrap_or_default();
-    told.get(1).and_then(|port| port.parse().ok()).filter(|port| *port > 0).unwrap_or(port)
-}
-
-pub(crate) fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
 }
 
 /// How often a server was given a command; `INFO` calls it so.

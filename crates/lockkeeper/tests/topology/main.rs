@@ -2,7 +2,6 @@
 //! networks part. What takes minutes is ignored here, and run by `cargo xtask faults`.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
-mod cluster;
 mod durability;
 mod failover;
 mod harness;
@@ -10,6 +9,7 @@ mod load;
 mod partition;
 mod scoped;
 mod sentinels;
+mod slot_tokens;
 mod slots;
 mod storms;
 mod subscriptions;

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Client, Error, ErrorKind};
 
-use crate::cluster::Cluster;
 use crate::harness::{calls, eyes, ms, skipped, tell, until};
 use crate::server::Flavour;
+use lockkeeper_testkit::cluster::Cluster;
 
-const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-async fn started(flavour: Flavour, test: &str, options: &str) -> Option<(Cluster, Client)> {
+pub(crate) async fn started(flavour: Flavour, test: &str, options: &str) -> Option<(Cluster, Client)> {
     if skipped(test, flavour) {
         return None;
     }
@@ -141,11 +141,11 @@ async fn a_cluster_of_before_7_serves_and_wakes() {
 }
 
 /// A slot that an operator moves, and stops half-way.
-struct Moving<'a> {
-    cluster: &'a Cluster,
-    slot: u16,
-    from: usize,
-    to: usize,
+pub(crate) struct Moving<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) slot: u16,
+    pub(crate) from: usize,
+    pub(crate) to: usize,
 }
 
 impl Moving<'_> {
@@ -153,7 +153,7 @@ impl Moving<'_> {
         tell(&mut eyes(self.cluster.servers[at].port), "CLUSTER MYID").unwrap()
     }
 
-    fn begin(&self) {
+    pub(crate) fn begin(&self) {
         let set = |at: usize, what: String| {
             tell::<()>(&mut eyes(self.cluster.servers[at].port), &format!("CLUSTER SETSLOT {} {what}", self.slot)).unwrap();
         };
@@ -162,7 +162,7 @@ impl Moving<'_> {
     }
 
     /// Moves those keys that are wanted.
-    fn carry(&self, wanted: impl Fn(usize, &str) -> bool) {
+    pub(crate) fn carry(&self, wanted: impl Fn(usize, &str) -> bool) {
         let mut source = eyes(self.cluster.servers[self.from].port);
         let mut keys: Vec<String> = tell(&mut source, &format!("CLUSTER GETKEYSINSLOT {} 1000", self.slot)).unwrap();
         keys.sort();
@@ -175,7 +175,7 @@ impl Moving<'_> {
         migrate.exec(&mut source).unwrap_or_else(|error| panic!("the operator cannot move {keys:?}: {error}"));
     }
 
-    fn end(&self) {
+    pub(crate) fn end(&self) {
         let source = self.cluster.servers[self.from].port;
         until("the slot is empty", || {
             self.carry(|_, _| true);
@@ -293,4 +293,28 @@ async fn a_slot_that_stays_half_moved_lets_nobody_in_twice() {
     for odd in [false, true] {
         a_slot_is_half_moved(odd).await;
     }
+}
+
+/// Many requests that meet a slot that has moved have the map asked for a few times, not once each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_redirected_requests_ask_for_the_map_a_few_times() {
+    const MANY: u64 = 200;
+    let Some((cluster, client)) = started(Flavour::Redis, "many redirected requests", "").await else { return };
+    client.mutex("{bar}:first").lock().timeout(LONG).await.unwrap().release().await.unwrap();
+    let moving = Moving { cluster: &cluster, slot: 5_061, from: 0, to: 1 };
+    moving.begin();
+    tokio::task::block_in_place(|| moving.end());
+    let asked = || -> u64 { cluster.servers.iter().map(|server| calls(server.port, "cluster|slots")).sum() };
+    let before = asked();
+    let all = (0..MANY).map(|number| {
+        let mutex = client.mutex(format!("{{bar}}:{number}"));
+        tokio::spawn(async move { mutex.lock().timeout(LONG).await.unwrap().release().await.unwrap() })
+    });
+    for task in all.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    // The map is asked for beside the requests, so perhaps after the last of them, also if it was known just before the slot moved.
+    tokio::task::block_in_place(|| until("the map is asked for", || asked() > before));
+    let asked = asked() - before;
+    assert!(asked < MANY / 10, "asked {asked} times for {MANY} requests");
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use lockkeeper::{Client, CountingSemaphore, ErrorKind, Mutex};
 use tokio::task::JoinSet;
 
-use crate::cluster::Cluster;
 use crate::harness::{eyes, ms, skipped, tell};
 use crate::server::Flavour;
+use lockkeeper_testkit::cluster::Cluster;
 
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -133,28 +133,6 @@ async fn forty_dropped_connections_under_16_tasks_lose_and_double_nothing() {
     println!("{tallies:?}");
 }
 
-/// Moves a slot as an operator's tool does, a few keys at a time.
-fn move_slot(cluster: &Cluster, slot: u16, from: usize, to: usize) {
-    let ids: Vec<String> = [from, to].map(|at| tell(&mut eyes(cluster.servers[at].port), "CLUSTER MYID").unwrap()).into();
-    let (mut source, mut target) = (eyes(cluster.servers[from].port), eyes(cluster.servers[to].port));
-    tell::<()>(&mut target, &format!("CLUSTER SETSLOT {slot} IMPORTING {}", ids[0])).unwrap();
-    tell::<()>(&mut source, &format!("CLUSTER SETSLOT {slot} MIGRATING {}", ids[1])).unwrap();
-    let began = Instant::now();
-    loop {
-        let keys: Vec<String> = tell(&mut source, &format!("CLUSTER GETKEYSINSLOT {slot} 20")).unwrap();
-        if keys.is_empty() {
-            break;
-        }
-        let mut migrate = redis::cmd("MIGRATE");
-        migrate.arg("127.0.0.1").arg(cluster.servers[to].port).arg("").arg(0).arg(2_000).arg("KEYS").arg(&keys);
-        migrate.exec(&mut source).unwrap_or_else(|error| panic!("the operator cannot move {keys:?}: {error}"));
-        assert!(began.elapsed() < Duration::from_secs(20), "the slot does not get empty");
-    }
-    for server in [to, from] {
-        tell::<()>(&mut eyes(cluster.servers[server].port), &format!("CLUSTER SETSLOT {slot} NODE {}", ids[1])).unwrap();
-    }
-}
-
 async fn a_slot_moves_under_load(flavour: Flavour, times: usize) {
     let Some((mut cluster, client)) = started(flavour, "a moving slot").await else { return };
     // 5061, the slot of `bar`, which the first of three has.
@@ -170,7 +148,7 @@ async fn a_slot_moves_under_load(flavour: Flavour, times: usize) {
                 async move { waiter.lock().timeout(Duration::from_secs(20)).await.map(|guard| (guard, Instant::now())) },
             );
         cluster = tokio::task::spawn_blocking(move || {
-            move_slot(&cluster, 5_061, from, to);
+            cluster.move_slot(5_061, from, to);
             cluster
         })
         .await

@@ -9,9 +9,9 @@ use lockkeeper::runtime::Runtime;
 use lockkeeper::store::redis::{Config, RedisStore};
 use lockkeeper::{Client, ErrorKind};
 
-use crate::cluster::Cluster;
 use crate::harness::{eyes, skipped, tell, until};
 use crate::server::Flavour;
+use lockkeeper_testkit::cluster::Cluster;
 
 /// Of a name in slot 15495, which the third server serves.
 const CHANNEL: &str = "redisson_lock__channel:{a}";

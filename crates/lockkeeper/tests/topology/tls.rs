@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{Client, ErrorKind};
 
-use crate::cluster::Cluster;
 use crate::harness::{eyes, free_port, tell};
 use crate::sentinels::{MASTER, Watched};
 use crate::server::{Flavour, Server};
+use lockkeeper_testkit::cluster::Cluster;
 
 /// Certificates of an authority of our own, in a folder that goes with them.
 #[derive(Debug)]
@@ -113,6 +113,10 @@ fn make_proofs(folder: &Path) {
     }
 }
 
+fn words(options: &str) -> Vec<String> {
+    options.split(' ').map(str::to_owned).collect()
+}
+
 fn skipped(test: &str) -> bool {
     let why = Proofs::missing().or_else(|| Server::missing(Flavour::Redis));
     if let Some(why) = &why {
@@ -158,8 +162,15 @@ async fn a_cluster_behind_tls_serves_all_its_slots() {
     if skipped("TLS to a cluster") {
         return;
     }
-    let cluster = tokio::task::spawn_blocking(|| Cluster::start_with(Flavour::Redis, Some(Proofs::make()))).await.unwrap();
-    let client = Client::connect(cluster.url()).await.unwrap();
+    let (cluster, proofs) = tokio::task::spawn_blocking(|| {
+        let proofs = Proofs::make();
+        let more = || [proofs.of_a_server(&free_port().to_string()), words("--tls-cluster yes --tls-replication yes")].concat();
+        (Cluster::start_with(Flavour::Redis, more), proofs)
+    })
+    .await
+    .unwrap();
+    let url = format!("rediss+cluster://{}?{}", cluster.hosts(), proofs.of_a_client());
+    let client = Client::connect(url).await.unwrap();
     // One in each part: slots 15495, 3300 and 7365.
     for names in [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"]] {
         serves(&client, names).await;

@@ -1,5 +1,4 @@
-//! The servers of a cluster: each request goes to the one that serves its key, and follows the key when its slot moves. A server that
-//! redirects a request has done nothing, so sending it elsewhere is never a second time.
+//! The servers of a cluster: who serves which slot, and where messages of a slot come from.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,22 +8,15 @@ use std::time::Duration;
 use redis::Value;
 
 use super::config::{Address, Config};
-use super::error;
 use super::node::Node;
 use super::notify::{Channels, Listening};
 use super::outages::Outages;
 use super::request::{Failed, Request};
-use super::slot_map::{Range, ranges, redirected};
+use super::slot_map::{Range, ranges};
 use super::slots::{self, SLOTS};
 use crate::backend::Notifier;
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::{self, Instant, Runtime};
-
-/// So often a request follows a redirection; its own time limit ends it earlier.
-const REDIRECTIONS: u32 = 32;
-
-/// So often it waits for a slot that is half moved. Not for long: given up by its sender while it waits here, it would seem to be under way.
-const PATIENT: u32 = 8;
+use crate::runtime::{self, Instant, Runtime, log};
 
 /// What one server may take to say who serves what.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -34,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Cluster {
     config: Config,
-    runtime: Runtime,
+    pub(super) runtime: Runtime,
     seeds: Vec<Address>,
     state: Mutex<State>,
     /// One at a time asks for the map.
@@ -57,6 +49,7 @@ struct State {
     /// Connections that only subscribe. When a slot moves, its server says so unasked, and the driver takes that for an answer: on a
     /// connection with requests each would get the answer of the one before.
     subscribers: HashMap<Address, Arc<Node>>,
+    /// When the request for this map was sent.
     asked: Option<Instant>,
 }
 
@@ -109,7 +102,7 @@ impl Cluster {
         Error::new(ErrorKind::Unavailable, format!("no server of {} serves slot {slot} now", self.config))
     }
 
-    fn node(&self, address: &Address) -> Arc<Node> {
+    pub(super) fn node(&self, address: &Address) -> Arc<Node> {
         let mut state = self.state();
         let node = state.nodes.entry(address.clone()).or_insert_with(|| self.server(address, |_| false));
         Arc::clone(node)
@@ -140,7 +133,7 @@ impl Cluster {
     }
 
     /// The server of a slot; asks for the map if nobody is known.
-    async fn serving(&self, slot: u16) -> Result<Arc<Node>> {
+    pub(super) async fn serving(&self, slot: u16) -> Result<Arc<Node>> {
         Ok(self.node(&self.address(slot).await?))
     }
 
@@ -153,62 +146,8 @@ impl Cluster {
         known().ok_or_else(|| self.nobody(slot))
     }
 
-    /// Sends to the server of the slot.
-    pub(super) async fn send(&self, slot: u16, sent: &Request<'_>) -> std::result::Result<Value, Failed> {
-        let mut node = self.serving(slot).await.map_err(Failed::Unsent)?;
-        let (mut asking, mut waited) = (false, 0);
-        for _ in 0..REDIRECTIONS {
-            let mut unanswered = Unanswered(Some(self));
-            let answer = if asking { node.send(&sent.asking()).await } else { node.send(sent).await };
-            unanswered.0 = None;
-            let error = match answer {
-                Err(Failed::Refused(error)) => error,
-                Err(failed) => {
-                    // It may be gone for good.
-                    self.refresh_later();
-                    return Err(failed);
-                }
-                answer => return answer,
-            };
-            asking = false;
-            match error.code() {
-                Some("MOVED") => {
-                    let Some(address) = redirected(&error, node.address()) else { return Err(Failed::Refused(error)) };
-                    self.learn(slot, &address);
-                    self.refresh_later();
-                    node = self.node(&address);
-                }
-                Some("ASK") if sent.follows => {
-                    let Some(address) = redirected(&error, node.address()) else { return Err(Failed::Refused(error)) };
-                    node = self.node(&address);
-                    asking = true;
-                }
-                // Each of them can be asked for by itself.
-                Some("TRYAGAIN") if sent.follows && sent.is_of_many() => return Err(Failed::Refused(error)),
-                // Some of what it touches has moved, some has not: soon all will have.
-                code if matches!(code, Some("ASK" | "TRYAGAIN")) || error::is_half_moved(&error) => {
-                    waited += 1;
-                    if waited > PATIENT {
-                        let in_the_middle = error::is_half_moved(&error) && !sent.looks_first;
-                        return Err(if in_the_middle { Failed::Unknown(error) } else { Failed::Refused(error) });
-                    }
-                    let pause = runtime::jitter(Duration::from_millis(2), Duration::from_millis(20));
-                    self.runtime.sleep_until(self.runtime.now().plus(pause)).await;
-                    node = self.serving(slot).await.map_err(Failed::Unsent)?;
-                }
-                Some("READONLY" | "CLUSTERDOWN" | "MASTERDOWN" | "LOADING") => {
-                    self.refresh_later();
-                    return Err(Failed::Refused(error));
-                }
-                _ => return Err(Failed::Refused(error)),
-            }
-        }
-        let message = format!("gave up on slot {slot} after {REDIRECTIONS} redirections");
-        Err(Failed::Unsent(Error::new(ErrorKind::Unavailable, message)))
-    }
-
     /// A slot has another server.
-    fn learn(&self, slot: u16, address: &Address) {
+    pub(super) fn learn(&self, slot: u16, address: &Address) {
         let mut state = self.state();
         let at = state.masters.iter().position(|known| known == address).unwrap_or_else(|| {
             state.masters.push(address.clone());
@@ -220,14 +159,14 @@ impl Cluster {
     }
 
     /// Asks for the map beside the caller. One task at a time does: many requests may fail at once.
-    fn refresh_later(&self) {
+    pub(super) fn refresh_later(&self) {
         if let Some(us) = self.us.upgrade()
             && !self.refresh_is_due.swap(true, Ordering::Relaxed)
         {
             let due = Due(us);
             runtime::spawn_if_possible(async move {
                 if let Err(error) = due.0.refresh().await {
-                    tracing::debug!(%error, "no server told the map of the cluster");
+                    log!(debug, %error, "no server told the map of the cluster");
                 }
             });
         }
@@ -237,19 +176,24 @@ impl Cluster {
     async fn refresh(&self) -> Result<()> {
         let wanted = self.runtime.now();
         let _one = self.refreshing.lock().await;
-        // Another asked while we waited; or so lately that it would say the same.
-        if self.state().asked.is_some_and(|asked| asked.plus(PAUSE) > wanted) {
+        let asked = self.state().asked;
+        // Another asked after we wanted to, while we waited for our turn.
+        if asked.is_some_and(|asked| asked >= wanted) {
             return Ok(());
+        }
+        // A map that was asked for before may lack the very move that we were told of: it is asked for again, but not at once.
+        if let Some(next) = asked.map(|asked| asked.plus(PAUSE)).filter(|&next| next > wanted) {
+            self.runtime.sleep_until(next).await;
         }
         let mut addresses: Vec<Address> = self.state().masters.clone();
         addresses.extend(self.seeds.iter().filter(|seed| !addresses.contains(seed)).cloned().collect::<Vec<_>>());
         let mut last = None;
         for address in addresses {
-            let node = self.node(&address);
+            let (node, sent) = (self.node(&address), self.runtime.now());
             match runtime::within(PATIENCE, Box::pin(self.ask(&node))).await {
                 Some(Ok(answer)) => match ranges(&answer, &address) {
                     Some(ranges) if !ranges.is_empty() => {
-                        self.adopt(ranges);
+                        self.adopt(ranges, sent);
                         return Ok(());
                     }
                     _ => last = Some(Error::new(ErrorKind::Unavailable, format!("{address} knows no server that serves slots"))),
@@ -285,7 +229,7 @@ impl Cluster {
         Ok(answer)
     }
 
-    fn adopt(&self, ranges: Vec<Range>) {
+    fn adopt(&self, ranges: Vec<Range>, sent: Instant) {
         let mut state = self.state();
         let mut masters: Vec<Address> = Vec::new();
         let mut slots = vec![None; usize::from(SLOTS)];
@@ -301,7 +245,7 @@ impl Cluster {
         // Requests under way keep theirs until they are answered.
         state.nodes.retain(|address, _| masters.contains(address));
         state.subscribers.retain(|address, _| masters.contains(address));
-        state.asked = Some(self.runtime.now());
+        state.asked = Some(sent);
         (state.slots, state.masters) = (slots, masters);
         drop(state);
         if moved {
@@ -342,16 +286,5 @@ struct Due(Arc<Cluster>);
 impl Drop for Due {
     fn drop(&mut self) {
         self.0.refresh_is_due.store(false, Ordering::Relaxed);
-    }
-}
-
-/// A request under way. If its sender gives it up, its server may be gone and another may serve the slot.
-struct Unanswered<'a>(Option<&'a Cluster>);
-
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        if let Some(cluster) = self.0 {
-            cluster.refresh_later();
-        }
     }
 }

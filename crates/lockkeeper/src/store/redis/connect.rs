@@ -75,7 +75,16 @@ impl Node {
         }
         #[cfg(feature = "redis-sentinel")]
         self.listen_to_sentinels();
-        let slow = || Err(Error::new(ErrorKind::Unavailable, format!("{} did not answer within {CONNECTING:?}", self.config)));
+        let slow = || {
+            let to = self.config.to_string();
+            // A server without TLS waits for the rest of what it takes for a command.
+            let hint = if to.starts_with("rediss") {
+                "; does it use TLS on this port? if not, write redis without the second s"
+            } else {
+                ""
+            };
+            Err(Error::new(ErrorKind::Unavailable, format!("{to} did not answer within {CONNECTING:?}{hint}")))
+        };
         let made = loop {
             tokio::select! {
                 made = runtime::within(CONNECTING, Box::pin(self.connect_by_some_attempt())) => break made.unwrap_or_else(slow),

@@ -12,8 +12,12 @@ const DENIED: [&str; 3] = ["NOPERM", "NOAUTH", "WRONGPASS"];
 const DENIED_IN_A_SCRIPT: [&str; 2] = ["ACL failure in script", "The user executing the script can't"];
 
 /// How servers begin to say, without a code, that a script touched a key whose slot is on its way to another server.
-const HALF_MOVED: [&str; 2] =
-    ["Script attempted to access a non local key in a cluster node", "Attempted to access a non local key in a cluster node"];
+const HALF_MOVED: [&str; 3] = [
+    "Script attempted to access a non local key in a cluster node",
+    "Attempted to access a non local key in a cluster node",
+    // 6.2
+    "Lua script attempted to access a non local key in a cluster node",
+];
 
 /// Whether a script met a key that is on another server. Counting scripts read all such keys before they write; the others may be repeated, and
 /// what they may have done is undone.

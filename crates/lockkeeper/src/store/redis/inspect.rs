@@ -14,9 +14,13 @@ use crate::error::{ErrorKind, Result};
 use crate::name::{Name, matches_pattern};
 use crate::owner::{ClientId, WireOwner};
 
-/// The reply of the script.
-type Inspected = (String, String, i64, Vec<String>, Pairs, Vec<(String, i64, i64)>, Pairs, Vec<(Vec<u8>, i64)>, i64);
+/// The reply of the script. Its last two tell whose times it left out: fields with counts, and waiters in the fair queue.
+type Inspected =
+    (String, String, i64, Vec<String>, Pairs, Vec<(String, i64, i64)>, Pairs, Vec<(Vec<u8>, i64)>, i64, Vec<String>, Vec<String>);
 type Pairs = Vec<(String, i64)>;
+
+/// For how many holds and places one script tells the times.
+const AT_ONCE: usize = 1_000;
 
 /// Where a listing looks: at the names themselves, and for names whose only trace is a queue.
 const PASSES: [(&str, &str); 3] = [("k", ""), ("q", "redisson_lock_queue:"), ("p", "lockkeeper:pending:")];
@@ -33,8 +37,7 @@ impl RedisStore {
 
     async fn inspect_without_cards(&self, name: &Name) -> Result<Option<Snapshot>> {
         self.admit(name, Kind::Mutex)?;
-        let (kind, mark, left, value, places, mut writers, readers, permits, ended): Inspected =
-            parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| Vec::new()).await?)?;
+        let (kind, mark, left, value, places, mut writers, readers, permits, ended, ..) = self.run_script(name).await?;
         // A mark that ended stays until somebody removes it.
         writers.retain(|(_, _, left)| *left > 0);
         let (kind, certain) = match kind.as_str() {
@@ -80,6 +83,26 @@ impl RedisStore {
         writers.sort_by_key(|(_, since, _)| *since);
         found.queue.extend(writers.into_iter().filter_map(|(owner, _, left)| waiting(owner, Claim::Write, left)));
         Ok(Some(found).filter(|found| !found.holders.is_empty() || !found.queue.is_empty()))
+    }
+
+    /// Runs the script, and again for the times that it left out. Who holds and who waits is told by the first run, at one moment.
+    async fn run_script(&self, name: &Name) -> Result<Inspected> {
+        let mut found: Inspected = parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| Vec::new()).await?)?;
+        // One after the other: scripts that arrive together would keep the server from everybody else for as long as one large script.
+        while !found.9.is_empty() || !found.10.is_empty() {
+            let words: Vec<String> = found.9.drain(..found.9.len().min(2 * AT_ONCE)).collect();
+            let waiters = found.10.drain(..found.10.len().min(AT_ONCE));
+            let arguments: Vec<Vec<u8>> =
+                std::iter::once(words.len().to_string()).chain(words).chain(waiters).map(String::into_bytes).collect();
+            let more = self.transport.run(&script::INSPECT, &[name.as_str()], &|_| arguments.clone()).await?;
+            let (_, _, _, value, places, _, readers, _, _, left_out, _): Inspected = parsed(more)?;
+            found.3.extend(value);
+            found.4.extend(places);
+            found.6.extend(readers);
+            // Readers with many holds each: the script tells of fewer.
+            found.9.splice(..0, left_out);
+        }
+        Ok(found)
     }
 
     /// Adds who is behind the owners, if they announced themselves. The cards that are not known are read at once: there may be many.

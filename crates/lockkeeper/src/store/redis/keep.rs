@@ -22,7 +22,9 @@ impl RedisStore {
         });
         // It grants as well.
         let sent = Request::script(&script::MUTEX_KEEP, &keys, &arguments).durable(self.transport.config().durability);
-        let (answer, doubt) = match Box::pin(self.grants.transport.send(keys[0], &sent.following(true))).await {
+        let counter = self.moving_counter(name);
+        let sent = sent.following(true).counting_tokens(counter.as_deref());
+        let (answer, doubt) = match Box::pin(self.grants.transport.send(keys[0], &sent)).await {
             Ok(answer) => (answer, None),
             Err(failed) => failed.doubtful()?,
         };

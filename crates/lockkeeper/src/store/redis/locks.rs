@@ -7,9 +7,9 @@ use redis::Value;
 
 use super::batch::{Route, Step, Want};
 use super::config::Durability;
-use super::request::{Failed, Request, Site};
+use super::request::{Failed, Request, Site, token_counter};
 use super::script::{self, Lua};
-use super::{RedisStore, error, millis, names, parsed};
+use super::{RedisStore, error, far, millis, names, parsed};
 use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Kind, Release, Released, Renew, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -40,7 +40,11 @@ impl RedisStore {
                     arguments
                 });
                 let sent = Request::script(script, &keys, &arguments).durable(self.transport.config().durability);
-                let sent = sent.following(request.claim == Claim::Mutex).not_after(request.not_after);
+                let counter = self.moving_counter(&request.name);
+                let sent = sent
+                    .following(request.claim == Claim::Mutex)
+                    .not_after(request.not_after)
+                    .counting_tokens(counter.as_deref());
                 let (answer, doubt) = match Box::pin(self.grants.transport.send(keys[0], &sent)).await {
                     Ok(answer) => (answer, None),
                     Err(failed) => failed.doubtful()?,
@@ -61,6 +65,11 @@ impl RedisStore {
         }
         let lane = if want == Want::Release { &self.releases } else { &self.grants };
         lane.batcher.route(&lane.transport, Step { name: name.clone(), owner, want }).await
+    }
+
+    /// The key that counts the tokens of a mutex, where its slot may move.
+    pub(super) fn moving_counter(&self, name: &Name) -> Option<String> {
+        self.transport.is_cluster().then(|| token_counter(name, self.tokens_per_name(), true))
     }
 
     /// Whether mutexes have a counter of tokens each, as Redisson's fenced locks do.
@@ -128,10 +137,14 @@ impl RedisStore {
             });
             arguments.iter().cloned().chain(successor).collect()
         });
+        let counter = self.moving_counter(name);
         let (sent, lane) = match then {
             None => (Request::script(script, &keys, &arguments), &self.releases),
             // It grants as well.
-            Some(_) => (Request::script(script, &keys, &arguments).durable(self.transport.config().durability), &self.grants),
+            Some(_) => {
+                let sent = Request::script(script, &keys, &arguments).durable(self.transport.config().durability);
+                (sent.counting_tokens(counter.as_deref()), &self.grants)
+            }
         };
         let sent = sent.following(*claim == Claim::Mutex);
         let (answer, doubt) = match Box::pin(lane.transport.send(keys[0], &sent)).await {
@@ -168,10 +181,12 @@ impl RedisStore {
     /// Renews what may go in one call: indices into `requests`.
     async fn renew_together(&self, requests: &[Renew], part: &[usize]) -> Result<Vec<Result<Renewed>>> {
         let keys: Vec<&str> = part.iter().map(|&at| requests[at].name.as_str()).collect();
+        let renewals = || part.iter().map(|&at| &requests[at]);
+        let asked = self.ask(renewals());
         let arguments = |_: &Site<'_>| {
             let mut arguments = Vec::with_capacity(part.len() * 3);
-            for Renew { claim, owner, lease, .. } in part.iter().map(|&at| &requests[at]) {
-                let lease = lease.map_or_else(|| b"0".to_vec(), millis);
+            for (Renew { claim, owner, .. }, asked) in renewals().zip(&asked) {
+                let lease = far::lease(asked);
                 match claim {
                     Claim::Mutex | Claim::Fair => arguments.extend([b"hash".to_vec(), text(owner), lease]),
                     Claim::Write => arguments.extend([b"hash".to_vec(), format!("{owner}:write").into_bytes(), lease]),
@@ -201,8 +216,7 @@ impl RedisStore {
             answer => answer.map_err(Failed::into_error)?,
         };
         let answers: Vec<Value> = parsed(answer)?;
-        let leases = part.iter().map(|&at| requests[at].lease);
-        Ok(answers.into_iter().zip(leases).map(|(answer, lease)| renewed(answer, lease)).collect())
+        Ok(self.renewed(answers, renewals().zip(&asked)))
     }
 }
 
@@ -224,18 +238,6 @@ pub(super) fn spare(request: &Acquire) -> Vec<u8> {
 /// The reply of a releasing script.
 pub(super) fn released(held: i64, woke: i64) -> Released {
     Released { held: held == 1, next: None, woke: Some(u32::try_from(woke).unwrap_or(0)) }
-}
-
-/// The reply of a renewing script for one hold.
-pub(super) fn renewed(answer: Value, lease: Option<Duration>) -> Result<Renewed> {
-    match answer {
-        Value::Int(1) => Ok(Renewed::kept(lease)),
-        Value::Int(_) => Ok(Renewed::Gone),
-        // Another kind of value lies there now: the hold is gone.
-        Value::BulkString(error) if String::from_utf8_lossy(&error).contains("WRONGTYPE") => Ok(Renewed::Gone),
-        Value::BulkString(error) => Err(error::of_server(&String::from_utf8_lossy(&error))),
-        other => Err(error::unexpected(&other)),
-    }
 }
 
 /// The reply of an acquiring script.

@@ -16,6 +16,9 @@ mod count;
 mod dial;
 #[cfg_attr(not(feature = "redis-cluster"), allow(dead_code, reason = "a part is for clusters only"))]
 mod error;
+mod far;
+#[cfg(feature = "redis-cluster")]
+mod follow;
 mod gate;
 mod inspect;
 mod keep;
@@ -58,6 +61,7 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::Runtime;
+use crate::store::kit::far_ends::FarEnds;
 use crate::store::kit::listeners::Listeners;
 use batch::Batcher;
 pub use config::Config;
@@ -72,6 +76,8 @@ pub struct RedisStore {
     releases: Lane,
     /// Which clients listen at which name through this store: one, unless it is shared.
     watching: Arc<Listeners>,
+    /// Holds of ours that the server keeps for too long.
+    far_ends: FarEnds,
     /// What one place in a fair queue is worth: Redisson's `fairLockWaitTimeout`, the same for all peers.
     fair_unit: Duration,
 }
@@ -92,7 +98,7 @@ impl RedisStore {
         } else {
             Lane { transport: transport.another(), batcher: Batcher::new(durability) }
         };
-        Self { transport, grants, releases, watching: Arc::default(), fair_unit }
+        Self { transport, grants, releases, watching: Arc::default(), far_ends: FarEnds::default(), fair_unit }
     }
 
     /// Refuses names whose keys would lie in several slots of a cluster, or be those of another name.
@@ -101,6 +107,10 @@ impl RedisStore {
             let message = format!(
                 "{name:?} would share its queues and marks with {word:?}; use {word:?}, or braces around a part of the name"
             );
+            return Err(Error::new(ErrorKind::InvalidName, message));
+        }
+        if names::is_own(name.as_str()) {
+            let message = format!("{name:?} is the name of a key that lockkeeper keeps for itself; choose another name");
             return Err(Error::new(ErrorKind::InvalidName, message));
         }
         if !self.transport.is_cluster() || names::share_a_slot(name, kind) {
@@ -149,7 +159,8 @@ impl RedisStore {
     }
 
     fn over_another(&self) -> Self {
-        Self { watching: Arc::clone(&self.watching), ..Self::over(self.transport.another(), self.fair_unit) }
+        let (watching, far_ends) = (Arc::clone(&self.watching), self.far_ends.clone());
+        Self { watching, far_ends, ..Self::over(self.transport.another(), self.fair_unit) }
     }
 }
 

@@ -54,7 +54,15 @@ pub(super) fn card(folded: u64) -> String {
 
 /// Keys that belong to a lock or to a client and are no lock themselves.
 pub(super) fn is_reserved(key: &str) -> bool {
-    key.starts_with("lockkeeper:") || key.starts_with("redisson_") || key.contains(":rwlock_timeout:")
+    is_own(key) || key.starts_with("redisson_") || key.contains(":rwlock_timeout:")
+}
+
+/// Keys that this store keeps beside locks. A lock must not have such a name: it would be taken for what belongs there, or the other way round.
+pub(super) fn is_own(key: &str) -> bool {
+    const WHOLE: [&str; 3] = ["run", "store", "token"];
+    const BEGIN: [&str; 8] = ["client:", "fair:", "fence:", "kind:", "pending:", "request:", "selftest:", "token:"];
+    key.strip_prefix("lockkeeper:")
+        .is_some_and(|rest| WHOLE.contains(&rest) || BEGIN.iter().any(|prefix| rest.starts_with(prefix)))
 }
 
 /// The name that a key of ours or Redisson's with this prefix belongs to.
@@ -102,6 +110,16 @@ mod tests {
         assert_eq!(word("{orders}").as_deref(), Some("orders"));
         for name in ["orders", "{orders}:42", "a{b}", "{a}{b}", "{}", "{", "{a{b}"] {
             assert_eq!(word(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_keys_of_our_own_are_no_names_of_locks() {
+        for own in [TOKENS, "lockkeeper:token:{x}", "lockkeeper:kind:{orders}", "lockkeeper:run"] {
+            assert!(is_own(own) && is_reserved(own), "{own}");
+        }
+        for name in ["lockkeeper:nightly", "lockkeeper:tokens", "lockkeeper", "orders"] {
+            assert!(!is_own(name) && !is_reserved(name), "{name}");
         }
     }
 

@@ -140,7 +140,8 @@ impl Node {
     async fn send_over(self: &Arc<Self>, live: &Arc<Live>, request: &Request<'_>) -> std::result::Result<Value, Failed> {
         let run = if request.knows_run { live.run_id.get_or_try_init(|| Box::pin(self.ask_run_id(live))).await? } else { "" };
         let cluster = matches!(self.part, Part::Slots { .. });
-        let site = Site { offset: &live.offset, cluster, asking: request.asking, run, subscriptions: &live.subscriptions };
+        let (offset, subscriptions) = (&live.offset, &live.subscriptions);
+        let site = Site { offset, cluster, moving: request.moving, run, subscriptions };
         let lacks_evalsha = live.lacks_evalsha.load(Ordering::Relaxed);
         let command = match &request.payload {
             Payload::Command(command) => Cow::Borrowed(*command),

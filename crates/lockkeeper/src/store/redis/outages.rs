@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::Error;
-use crate::runtime::Instant;
+use crate::runtime::{Instant, log};
 
 /// The servers of one client, by address. All connections of the client share it.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ impl Outages {
         }
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(State::Down(since)) = servers.insert(server.clone(), State::Up(now)) {
-            tracing::info!(server, after = ?now.since(since), "connected to redis again");
+            log!(info, server, after = ?now.since(since), "connected to redis again");
         }
     }
 
@@ -50,7 +50,7 @@ impl Outages {
             State::Up(since) if since < began => *state = State::Doubted(now),
             State::Doubted(since) if since <= began => {
                 *state = State::Down(since);
-                tracing::warn!(server, %error, "lost the connection to redis and cannot connect again; trying on");
+                log!(warn, server, %error, "lost the connection to redis and cannot connect again; trying on");
             }
             State::Up(_) | State::Doubted(_) | State::Down(_) => {}
         }

@@ -20,7 +20,8 @@ const LATE: i64 = -1;
 pub(super) struct Site<'a> {
     pub(super) offset: &'a ClockOffset,
     pub(super) cluster: bool,
-    pub(super) asking: bool,
+    /// The name's slot moves, and its parts may be at two servers.
+    pub(super) moving: bool,
     /// The id of the server's run; nothing if it was not asked for.
     pub(super) run: &'a str,
     /// What the connection that carries the request is subscribed to.
@@ -33,18 +34,22 @@ impl Site<'_> {
         self.offset.translated(at).to_string().into_bytes()
     }
 
-    /// The key that counts the tokens of a name: its own, its slot's, or the server's. None while its slot moves here: a key that is already here
-    /// would keep the operator from moving it.
+    /// The key that counts the tokens of a name, with a question mark before it if it may be at another server. A script must not create it there: a
+    /// key that is already here would keep the operator from moving it.
     pub(super) fn tokens(&self, name: &Name, per_name: bool) -> Vec<u8> {
-        if self.asking {
-            Vec::new()
-        } else if per_name {
-            names::tokens_of(name).into_bytes()
-        } else if self.cluster {
-            slots::tokens_of(slots::slot(name.as_str())).into_bytes()
-        } else {
-            names::TOKENS.into()
-        }
+        let counter = token_counter(name, per_name, self.cluster);
+        if self.moving { format!("?{counter}").into_bytes() } else { counter.into_bytes() }
+    }
+}
+
+/// The key that counts the tokens of a name: its own, its slot's, or the server's.
+pub(super) fn token_counter(name: &Name, per_name: bool, cluster: bool) -> String {
+    if per_name {
+        names::tokens_of(name)
+    } else if cluster {
+        slots::tokens_of(slots::slot(name.as_str()))
+    } else {
+        names::TOKENS.to_owned()
     }
 }
 
@@ -63,6 +68,10 @@ pub(super) struct Request<'a> {
     pub(super) payload: Payload<'a>,
     /// The slot is moving here, and we were sent here for one request.
     pub(super) asking: bool,
+    /// The key that counts its tokens, if it may be granted while its slot moves.
+    pub(super) counter: Option<&'a str>,
+    /// That key may be at another server.
+    pub(super) moving: bool,
     /// Where its effect must be before it counts.
     pub(super) durable: Durability,
     /// Its arguments name the server's run.
@@ -72,7 +81,7 @@ pub(super) struct Request<'a> {
     /// All reads come before the first write, so an abort while its slot moves changes nothing.
     pub(super) looks_first: bool,
     /// When the server must refuse it as late; then it has done nothing.
-    not_after: Option<Instant>,
+    pub(super) not_after: Option<Instant>,
 }
 
 impl<'a> Request<'a> {
@@ -88,6 +97,8 @@ impl<'a> Request<'a> {
         Self {
             payload,
             asking: false,
+            counter: None,
+            moving: false,
             durable: Durability::Master,
             knows_run: false,
             follows: false,
@@ -100,8 +111,9 @@ impl<'a> Request<'a> {
         Self { looks_first: true, ..self }
     }
 
-    pub(super) fn asking(self) -> Self {
-        Self { asking: true, ..self }
+    /// Its tokens are counted under this key.
+    pub(super) fn counting_tokens(self, counter: Option<&'a str>) -> Self {
+        Self { counter, ..self }
     }
 
     pub(super) fn durable(self, durable: Durability) -> Self {

@@ -11,7 +11,7 @@ use super::request::{Failed, Request, Site};
 use super::{RedisStore, error, parsed, replicas, script};
 use crate::backend::{Finding, Notifier};
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime;
+use crate::runtime::{self, log};
 
 /// The oldest server that has all we use.
 const OLDEST: (u32, u32) = (6, 2);
@@ -135,7 +135,7 @@ impl RedisStore {
         let (server, ours) = (seconds * 1_000_000 + micros, self.transport.runtime().wall_micros());
         let skew = server.abs_diff(ours);
         found.push(if skew > SKEW_MICROS {
-            tracing::warn!(seconds = skew / 1_000_000, "the clocks of redis and of this machine differ");
+            log!(warn, seconds = skew / 1_000_000, "the clocks of redis and of this machine differ");
             let seconds = skew / 1_000_000;
             Finding::doubtful(
                 "clock",

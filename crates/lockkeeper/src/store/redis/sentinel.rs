@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::config::Address;
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::{self, Runtime};
+use crate::runtime::{self, Runtime, log};
 
 /// A sentinel that does not answer within this time is not waited for.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -52,7 +52,7 @@ pub(super) async fn masters(sentinels: Vec<(String, redis::Client)>, master: &st
         return Err(Error::new(ErrorKind::Unavailable, message));
     }
     if voices.len() * 2 <= asked {
-        tracing::warn!(answered = voices.len(), asked, "most sentinels do not answer; the master they name may be an old one");
+        log!(warn, answered = voices.len(), asked, "most sentinels do not answer; the master they name may be an old one");
     }
     Ok(ranked(voices))
 }
@@ -70,7 +70,7 @@ pub(super) async fn listen(
         tokio::select! {
             _ = ended.changed() => return,
             heard = listening => if let Err(error) = heard {
-                tracing::debug!(%error, "a sentinel cannot be listened to");
+                log!(debug, %error, "a sentinel cannot be listened to");
             },
         }
         tokio::select! {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::locks::{attempt, refusal, renewed, text};
+use super::locks::{attempt, refusal, text};
 use super::request::{Failed, Request, Site};
-use super::{RedisStore, millis, parsed, script};
-use crate::backend::{Decision, KeepVotes, Kind, Renew, Renewed, Reply, Standing, Vote, VoteRequest, Voter};
+use super::{RedisStore, far, millis, parsed, script};
+use crate::backend::{Decision, KeepVotes, Kind, Renewed, Reply, Standing, Vote, VoteRequest, Voter};
 use crate::error::Result;
 use crate::model::Quarantine;
 
@@ -53,10 +53,11 @@ impl RedisStore {
     async fn kept_votes(&self, request: &KeepVotes) -> Result<Vec<Result<Renewed>>> {
         let KeepVotes { renewals, not_after, max_lease } = request;
         let keys: Vec<&str> = renewals.iter().map(|renewal| renewal.name.as_str()).collect();
+        let asked = self.ask(renewals.iter());
         let arguments = |site: &Site<'_>| {
             let mut arguments = vec![text(site.run), millis(*max_lease), site.micros(*not_after)];
-            for Renew { owner, lease, .. } in renewals {
-                arguments.extend([text(owner), lease.map_or_else(|| b"0".to_vec(), millis)]);
+            for (renewal, asked) in renewals.iter().zip(&asked) {
+                arguments.extend([text(renewal.owner), far::lease(asked)]);
             }
             arguments
         };
@@ -65,10 +66,9 @@ impl RedisStore {
         let answer =
             self.grants.transport.send(key, &sent.knowing_run().not_after(*not_after)).await.map_err(Failed::into_error)?;
         let answers: Vec<Value> = parsed(answer)?;
-        let kept = |(answer, renewal): (Value, &Renew)| {
-            if answer == LATE { Err(Quarantine::late_renewal()) } else { renewed(answer, renewal.lease) }
-        };
-        Ok(answers.into_iter().zip(renewals).map(kept).collect())
+        let late: Vec<bool> = answers.iter().map(|answer| *answer == LATE).collect();
+        let renewed = self.renewed(answers, renewals.iter().zip(&asked)).into_iter().zip(late);
+        Ok(renewed.map(|(renewed, late)| if late { Err(Quarantine::late_renewal()) } else { renewed }).collect())
     }
 
     async fn stands(&self, max_lease: Duration, what: &str) -> Result<Standing> {

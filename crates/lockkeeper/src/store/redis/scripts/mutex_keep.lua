@@ -18,10 +18,11 @@ end
 
 local held = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
 if held == 1 and micros <= tonumber(ARGV[6]) and not others_wait() then
+  -- The first write takes no memory: a script that has written may write on when memory is out.
+  redis.call('PEXPIRE', KEYS[1], ARGV[5])
   local token, spare = token_range(ARGV[7], 0, tonumber(ARGV[8]))
   redis.call('HSET', KEYS[1], ARGV[4], '1')
   redis.call('HDEL', KEYS[1], ARGV[1])
-  redis.call('PEXPIRE', KEYS[1], ARGV[5])
   return {1, GRANTED, token, spare}
 elseif held == 0 and redis.call('HEXISTS', KEYS[1], ARGV[4]) == 1 then
   return {0, GRANTED, next_token(ARGV[7], 0), 0}

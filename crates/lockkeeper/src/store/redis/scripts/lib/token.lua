@@ -1,20 +1,19 @@
--- A token larger than all that this counter gave out: the clock lifts a counter that was lost or is behind. Without a counter (its slot
--- is moving, and it is not here yet or no more) the clock alone counts. It comes before every other write of a grant: a server that is
--- out of memory, or has something else under the counter's key, refuses here, and nothing is held.
+-- What stands for a token that the client draws after the grant.
+local DRAWN_LATER = -9007199254740992
+
+-- A token larger than all that this counter gave out: the clock lifts a counter that was lost or is behind. It comes before the grant: a server
+-- that is out of memory, has something else under the counter's key, or has not this key of a slot that moves, refuses here, and nothing is held.
+-- '?' before the counter: it may be at another server, and must not be made here.
 local function next_token(counter, floor)
-  local token = math.max(micros, floor)
-  if counter == '' then
-    return token
+  if string.byte(counter) == 63 then
+    counter = string.sub(counter, 2)
+    if redis.pcall('EXISTS', counter) ~= 1 then
+      return DRAWN_LATER
+    end
   end
   -- One call where the clock leads, as it does below a million grants a second.
-  local last = redis.pcall('SET', counter, token, 'GET')
-  if type(last) == 'table' and last.err then
-    if string.find(last.err, 'non local key', 1, true) then
-      return token
-    end
-    last = redis.call('SET', counter, token, 'GET')
-  end
-  last = tonumber(last or 0) or 0
+  local token = math.max(micros, floor)
+  local last = tonumber(redis.call('SET', counter, token, 'GET') or 0) or 0
   if last >= token then
     token = last + 1
     redis.call('SET', counter, token)
