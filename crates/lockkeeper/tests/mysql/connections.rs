@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use lockkeeper::{Client, ErrorKind};
-use lockkeeper_testkit::mariadb::MariaDb;
+use lockkeeper_testkit::mysql::Mysql;
 use lockkeeper_testkit::poll::async_until_within;
 
-use crate::bench::{Bench, plain};
-use crate::certificates;
+use super::FLAVOUR;
+use super::bench::{Bench, plain};
+use super::certificates;
 
 const LEASE: Duration = Duration::from_secs(20);
 
@@ -47,10 +48,10 @@ async fn connections_that_are_killed_cost_no_lock() {
 
 #[tokio::test]
 async fn a_server_that_crashes_and_restarts_knows_its_locks() {
-    if let Some(why) = MariaDb::missing() {
+    if let Some(why) = Mysql::missing(FLAVOUR) {
         return lockkeeper::conformance::skip("a restart", &why);
     }
-    let mut server = MariaDb::start(&[]);
+    let mut server = Mysql::start(FLAVOUR, &[]);
     let url = server.url(&server.fresh_database());
     let ours = client(&url).await;
     let guard = ours.mutex("m").lock().await.unwrap();
@@ -144,10 +145,10 @@ async fn a_foreign_or_silent_server_is_told_from_a_good_one() {
 /// Two servers in a URL: the one that only reads is passed by.
 #[tokio::test]
 async fn a_server_that_only_reads_is_refused_or_passed_by() {
-    if let Some(why) = MariaDb::missing() {
+    if let Some(why) = Mysql::missing(FLAVOUR) {
         return lockkeeper::conformance::skip("a read-only server", &why);
     }
-    let (reads, writes) = (MariaDb::start(&["--read-only=ON"]), MariaDb::shared());
+    let (reads, writes) = (Mysql::start(FLAVOUR, &["--read-only=ON"]), Mysql::shared(FLAVOUR));
     reads.run("CREATE DATABASE IF NOT EXISTS both_of_them");
     writes.run("CREATE DATABASE IF NOT EXISTS both_of_them");
     let error = Client::connect(&reads.url("both_of_them")).await.unwrap_err();
@@ -172,15 +173,15 @@ async fn a_unix_socket_is_as_good_as_a_port() {
 
 #[tokio::test]
 async fn certificates_are_checked_as_the_mode_says() {
-    if let Some(why) = MariaDb::missing() {
+    if let Some(why) = Mysql::missing(FLAVOUR) {
         return lockkeeper::conformance::skip("TLS", &why);
     }
-    let folder = std::env::temp_dir().join(format!("lockkeeper-mysql-tls-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("lockkeeper-{}-tls-{}", FLAVOUR.name(), std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     certificates::create(&folder);
     let file = |name: &str| folder.join(name).display().to_string();
     let options = [format!("--ssl-cert={}", file("server.pem")), format!("--ssl-key={}", file("server.key"))];
-    let server = MariaDb::start(&[&options[0], &options[1], "--require-secure-transport=ON"]);
+    let server = Mysql::start(FLAVOUR, &[&options[0], &options[1], "--require-secure-transport=ON"]);
     let database = server.fresh_database();
     let to = |host: &str, mode: &str| format!("mysql://root@{host}:{}/{database}?{mode}", server.port);
     for (url, fits) in [

@@ -7,7 +7,7 @@ use lockkeeper::{Client, ErrorKind};
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Params, Value};
 
-use crate::bench::Bench;
+use super::bench::Bench;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -151,8 +151,8 @@ impl Teller {
 #[tokio::test]
 async fn an_acquire_behind_a_fence_comes_back_later_than_one_behind_a_step() {
     let Some(bench) = Bench::open("what a row lock is for").await else { return };
-    assert!(crate::bench::is_granted(bench.store.acquire(bench.ask("m", 1)).await.unwrap()));
-    bench.store.release(crate::bench::release("m", 1)).await.unwrap();
+    assert!(super::bench::is_granted(bench.store.acquire(bench.ask("m", 1)).await.unwrap()));
+    bench.store.release(super::bench::release("m", 1)).await.unwrap();
     let plain = bench.plain().await;
     let fence = "SELECT * FROM lockkeeper_fence LOCK IN SHARE MODE";
     for (locking, shortest, longest) in [(fence, 300, 300), ("SELECT * FROM lockkeeper_head FOR UPDATE", 10, 30)] {

@@ -1,62 +1,47 @@
-//! The MySQL store on a real MariaDB server: the contract, the model, connections that break, and the traps of SQL.
+//! The MySQL store on real servers, MariaDB and MySQL: the contract, the model, connections that break, and the traps of SQL.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
+#![allow(clippy::duplicate_mod, reason = "the same tests run on two servers")]
 
-#[path = "../sql/bank.rs"]
 mod bank;
 mod bench;
 #[path = "../sql/certificates.rs"]
 mod certificates;
+#[path = "../redis/clock.rs"]
+mod clock;
+#[path = "../sql/clock_steps.rs"]
+mod clock_steps;
 mod connections;
+#[path = "../sql/contention.rs"]
+mod contention;
+mod contract;
+#[path = "../sql/doubled.rs"]
+mod doubled;
+mod failover;
+#[path = "../sql/faults.rs"]
 mod faults;
 mod fence;
+#[path = "../sql/full_disk.rs"]
+mod full_disk;
+mod hint;
 #[path = "../redis/model/history.rs"]
 mod history;
+#[path = "../sql/long_queue.rs"]
+mod long_queue;
 #[path = "../sql/model.rs"]
 mod model;
+mod mysql_9;
 mod names;
 #[path = "../sql/requests.rs"]
 mod requests;
 mod rights;
+#[path = "../sql/small_disk.rs"]
+mod small_disk;
 mod traps;
+#[path = "../sql/trouble.rs"]
+mod trouble;
 #[path = "../sql/turns.rs"]
 mod turns;
 
-mod contract {
-    //! The MySQL store keeps the contract.
+use lockkeeper_testkit::mysql::Flavour;
 
-    use std::sync::Arc;
-
-    use lockkeeper::backend::Backend;
-    use lockkeeper::conformance::{Harness, Time};
-    use lockkeeper::runtime::Runtime;
-    use lockkeeper::store::mysql::{Config, MysqlStore};
-    use lockkeeper_testkit::mariadb::MariaDb;
-
-    /// Holds the server for as long as the case runs; or says why there is none.
-    struct OnMariaDb(Result<Arc<MariaDb>, String>);
-
-    impl OnMariaDb {
-        fn new() -> Self {
-            Self(MariaDb::missing().map_or_else(|| Ok(MariaDb::shared()), Err))
-        }
-    }
-
-    impl Harness for OnMariaDb {
-        /// As for PostgreSQL: steps are transactions of another process, beside those of other cases.
-        fn time(&self) -> Time {
-            Time::Crowded
-        }
-
-        fn missing(&self) -> Option<String> {
-            self.0.as_ref().err().cloned()
-        }
-
-        async fn open(&self, runtime: Runtime) -> Arc<dyn Backend> {
-            let server = self.0.as_ref().expect("not missing");
-            let config = Config::parse(&server.url(&server.fresh_database())).expect("a good URL");
-            MysqlStore::connect(config, &runtime).await.expect("a running server")
-        }
-    }
-
-    lockkeeper::conformance!(OnMariaDb::new());
-}
+const FLAVOUR: Flavour = Flavour::MariaDb;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::Client;
 
-use crate::bench::Bench;
+use super::bench::Bench;
 
 #[tokio::test]
 async fn names_that_a_collation_would_fold_are_different_locks() {

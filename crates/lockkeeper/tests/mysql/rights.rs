@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockkeeper::{Client, ErrorKind};
 use lockkeeper_testkit::poll::async_until_within;
 
-use crate::bench::{Bench, plain};
+use super::bench::{Bench, plain};
 
 const LEASE: Duration = Duration::from_secs(20);
 

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lockkeeper::fence::SqlFence;
 use lockkeeper::{Client, ErrorKind};
+use lockkeeper_testkit::examples::printed_with;
 use tokio_postgres::error::SqlState;
 
-use crate::bench::{Bench, plain};
+use crate::bench::Bench;
 
 const LONG: Duration = Duration::from_secs(30);
 
@@ -88,43 +88,23 @@ async fn only_exclusive_holds_of_this_client_are_fenced() {
     assert_eq!(elsewhere.sql_fence(&guard).unwrap_err().kind(), ErrorKind::Unsupported);
 }
 
-/// Who adds to the balance of the bank, each time in a transaction.
-pub(crate) struct Teller(tokio_postgres::Client);
-
-impl Teller {
-    /// Beside the store of that URL.
-    pub(crate) async fn open(url: &str) -> Self {
-        let port = url.split("127.0.0.1:").nth(1).and_then(|rest| rest.split('/').next()).unwrap().parse().unwrap();
-        let database = plain(port).await;
-        let schema = url.split("schema=").nth(1).unwrap();
-        database.batch_execute(&format!("SET search_path = {schema}")).await.unwrap();
-        Self(database)
-    }
-
-    /// Creates the bank, with nothing in it.
-    pub(crate) async fn found(&mut self) {
-        let sql = "DROP TABLE IF EXISTS bank; CREATE TABLE bank (balance int8); INSERT INTO bank VALUES (0)";
-        self.0.batch_execute(sql).await.unwrap();
-    }
-
-    pub(crate) async fn balance(&mut self) -> i64 {
-        self.0.query_one("SELECT balance FROM bank", &[]).await.unwrap().get(0)
-    }
-
-    /// Adds one, with a pause between reading and writing. Tells whether that was committed.
-    pub(crate) async fn add(&mut self, fence: Option<&SqlFence>, pause: impl Fn()) -> bool {
-        let add = async {
-            let transaction = self.0.transaction().await?;
-            if let Some(fence) = fence {
-                transaction.query(fence.text(), &[&fence.name(), &fence.token()]).await?;
-            }
-            let balance: i64 = transaction.query_one("SELECT balance FROM bank", &[]).await?.get(0);
-            pause();
-            transaction.execute("UPDATE bank SET balance = $1", &[&(balance + 1)]).await?;
-            transaction.commit().await
-        };
-        add.await.is_ok()
-    }
+/// The example: processes that add to a balance, stopped at random for longer than their lease.
+#[tokio::test]
+async fn stopped_processes_lose_updates_only_without_the_fence() {
+    let Some(bench) = Bench::open("a bank").await else { return };
+    let url = format!("{}&options=-c%20search_path%3D{}", bench.server.url(), bench.schema);
+    let printed = tokio::task::spawn_blocking(move || printed_with("sql_fence_bank", &[&url])).await.unwrap();
+    println!("{printed}");
+    let figures = |kind: &str| -> Vec<i64> {
+        let line = printed.lines().find(|line| line.starts_with(kind)).unwrap_or_else(|| panic!("{kind:?} is not in {printed}"));
+        line.split_whitespace().filter_map(|word| word.parse().ok()).collect()
+    };
+    let [pauses, acknowledged, refused, lost] = figures("with the fence")[..] else { panic!("other figures: {printed}") };
+    assert!(pauses >= 200 && acknowledged > 0 && refused > 0, "{printed}");
+    assert_eq!(lost, 0, "{printed}");
+    // The control.
+    let [_, acknowledged, refused, lost] = figures("without the fence")[..] else { panic!("other figures: {printed}") };
+    assert!(acknowledged > 0 && refused == 0 && lost > 0, "{printed}");
 }
 
 /// A fence lasts; the lock of a step, or of whoever else locks the row, is over soon.

@@ -1,24 +1,44 @@
 //! The PostgreSQL store on a real server: the contract, the model, connections that break, and the traps of SQL.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
-#[path = "../sql/bank.rs"]
-mod bank;
 mod bench;
 #[path = "../sql/certificates.rs"]
 mod certificates;
+#[path = "../redis/clock.rs"]
+mod clock;
+#[path = "../sql/clock_steps.rs"]
+mod clock_steps;
+mod conflicts;
 mod connections;
+#[path = "../sql/contention.rs"]
+mod contention;
 mod cost;
+mod doctor;
+#[path = "../sql/doubled.rs"]
+mod doubled;
+#[path = "../sql/faults.rs"]
+mod faults;
 mod fence;
+#[path = "../sql/full_disk.rs"]
+mod full_disk;
 #[path = "../redis/model/history.rs"]
 mod history;
+#[path = "../sql/long_queue.rs"]
+mod long_queue;
 #[path = "../sql/model.rs"]
 mod model;
+mod notifications;
 #[path = "../sql/requests.rs"]
 mod requests;
 mod rights;
 mod silence;
+#[path = "../sql/small_disk.rs"]
+mod small_disk;
+mod standby;
 mod surroundings;
 mod traps;
+#[path = "../sql/trouble.rs"]
+mod trouble;
 #[path = "../sql/turns.rs"]
 mod turns;
 

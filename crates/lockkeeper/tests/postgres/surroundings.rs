@@ -112,6 +112,30 @@ async fn a_silent_host_does_not_hide_a_good_one() {
     drop(silent);
 }
 
+/// A standby that stands first in the URL is passed by. Alone it is refused in words.
+#[tokio::test]
+async fn a_standby_is_passed_by_or_refused() {
+    if let Some(why) = Postgres::missing() {
+        return lockkeeper::conformance::skip("a standby first", &why);
+    }
+    let primary = Postgres::start(&[]);
+    let standby = Postgres::standby_of(&primary);
+    let to = |hosts: &str| format!("postgres://postgres@{hosts}/postgres?sslmode=disable&schema=first");
+    let (first, second) = (format!("127.0.0.1:{}", standby.port), format!("127.0.0.1:{}", primary.port));
+    let ours = client(&to(&format!("{first},{second}")), LONG).await;
+    let guard = ours.mutex("m").lock().await.unwrap();
+    // The connection that listens passes it by as well.
+    let waiter = tokio::spawn({
+        let mutex = ours.mutex("m");
+        async move { mutex.lock().timeout(LONG).await.unwrap().release().await.unwrap() }
+    });
+    guard.release().await.unwrap();
+    waiter.await.unwrap();
+    let error = Client::connect(&to(&first)).await.unwrap_err();
+    assert_eq!(error.kind(), lockkeeper::ErrorKind::Unavailable, "{error:?}");
+    assert!(error.to_string().contains("is a standby, which only reads; name the primary"), "{error}");
+}
+
 /// A standby is promoted that did not get the last commits: holders of what it does not know are told, and tokens still grow.
 #[tokio::test]
 async fn a_standby_promoted_without_its_tail_tells_holders_and_tokens_grow() {

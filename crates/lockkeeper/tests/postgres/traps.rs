@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use lockkeeper::ErrorKind;
-use lockkeeper::backend::{Attempt, Renew, Renewed};
+use lockkeeper::backend::{Acquire, Attempt, Claim, Reach, Renew, Renewed};
 use lockkeeper::name::Name;
+use lockkeeper_testkit::poll::async_until_within;
+use lockkeeper_testkit::proxy::Fault;
 
-use crate::bench::{Bench, is_granted, release, since};
+use crate::bench::{Bench, begin_with_row, is_granted, release, since};
+use crate::faults::behind;
 
 const NAME: &[u8] = b"m";
 
@@ -130,56 +133,6 @@ async fn a_locked_row_holds_up_no_other_renewal() {
     assert!(answers.into_iter().all(|answer| answer.is_ok_and(Renewed::is_kept)));
 }
 
-/// Two that renew the same names in opposite order do not wait for each other.
-#[tokio::test]
-async fn renewals_in_opposite_order_do_not_deadlock() {
-    let Some(bench) = Bench::open("renewals in opposite order").await else { return };
-    let mut renewals = Vec::new();
-    for number in 0..200 {
-        let asked = bench.ask(&format!("m{number:03}"), number);
-        renewals.push(Renew::new(asked.name.clone(), asked.claim, asked.owner, Some(Duration::from_secs(90))));
-        assert!(is_granted(bench.store.acquire(asked).await.unwrap()));
-    }
-    let other = bench.another().await;
-    let backwards: Vec<Renew> = renewals.iter().rev().cloned().collect();
-    for _ in 0..5 {
-        let (one, two) = tokio::join!(bench.store.renew(renewals.clone()), other.renew(backwards.clone()));
-        let renewed = one.unwrap().into_iter().chain(two.unwrap());
-        // A row that the other one has just locked may be left for the next time.
-        for answer in renewed {
-            assert!(
-                answer.as_ref().map_or_else(|error| error.kind() == ErrorKind::Unavailable, |kept| kept.is_kept()),
-                "{answer:?}"
-            );
-        }
-    }
-}
-
-/// Many clients that want the same row at once: guesses fail, and everybody gets an answer.
-#[tokio::test]
-async fn a_contended_row_serves_everybody() {
-    let Some(bench) = Bench::open("a contended row").await else { return };
-    let mut clients = Vec::new();
-    for client in 0..8_u64 {
-        let (store, runtime) = (bench.another().await, bench.runtime.clone());
-        clients.push(tokio::spawn(async move {
-            for turn in 0..10 {
-                let number = client * 100 + turn;
-                loop {
-                    match store.acquire(crate::bench::ask(&runtime, "m", number)).await.expect("an answer") {
-                        Attempt::Granted(_) => break,
-                        _ => tokio::time::sleep(Duration::from_millis(1)).await,
-                    }
-                }
-                assert!(store.release(release("m", number)).await.expect("an answer").held);
-            }
-        }));
-    }
-    for client in clients {
-        client.await.unwrap();
-    }
-}
-
 /// Tokens grow although the row was removed and the clock was set back: what was removed is remembered.
 #[tokio::test]
 async fn tokens_grow_over_a_row_that_was_removed() {
@@ -197,6 +150,34 @@ async fn tokens_grow_over_a_row_that_was_removed() {
         };
         assert!(next.token.unwrap().cast_signed() > ahead, "{next:?} after {ahead}");
         bench.another().await.release(release("m", number)).await.unwrap();
+    }
+}
+
+/// A clock that was set back by an hour is an end that lies an hour further ahead. The second renewal brings it back; the control, which does not
+/// tell until when the hold is counted on, never does.
+#[tokio::test]
+async fn renewals_bring_an_end_from_before_a_clock_step_back() {
+    let Some(bench) = Bench::open("an end that is far ahead").await else { return };
+    let (plain, lease) = (bench.plain().await, Duration::from_secs(30));
+    for (name, tells) in [("s", true), ("control", false)] {
+        let owner = bench.ask(name, 1).owner;
+        let asked = Acquire::new(Name::new(name).unwrap(), Claim::Permits { take: 1, of: 1 }, owner, lease);
+        assert!(is_granted(bench.store.acquire(asked.clone()).await.unwrap()));
+        let key = name.as_bytes();
+        plain.execute("UPDATE lockkeeper_part SET expires = expires + 3600000000000 WHERE name = $1", &[&key]).await.unwrap();
+        plain.execute("UPDATE lockkeeper_head SET version = version + 1 WHERE name = $1", &[&key]).await.unwrap();
+        let mut left = Vec::new();
+        for _ in 0..3 {
+            let now = bench.runtime.now();
+            let renewal = Renew::new(asked.name.clone(), asked.claim, owner, Some(lease));
+            let renewal = renewal.with_reach(tells.then(|| Reach::new(now.plus(lease), now)));
+            assert!(bench.store.renew(vec![renewal]).await.unwrap().remove(0).unwrap().is_kept());
+            let of = "SELECT expires / 1000 - (extract(epoch FROM clock_timestamp()) * 1000000)::int8 FROM lockkeeper_part WHERE name = $1";
+            left.push(plain.query_one(of, &[&key]).await.unwrap().get::<_, i64>(0) / 1_000_000);
+        }
+        assert!(left[0] > 3_000, "{name}: it was not far ahead, or one answer was enough: {left:?}");
+        assert_eq!(left[1] <= 31 && left[1] >= 29, tells, "{name}: {left:?}");
+        assert_eq!(left[2] <= 31, tells, "{name}: {left:?}");
     }
 }
 
@@ -218,4 +199,57 @@ async fn a_release_waits_for_a_row_that_is_about_to_be_created() {
     plain.batch_execute("COMMIT").await.unwrap();
     assert!(releasing.await.unwrap().unwrap().held, "what was committed is released");
     assert_eq!(bench.store.inspect(Name::new("m").unwrap()).await.unwrap(), None);
+}
+
+/// Renewals lock the row as a fence allows. The control: a share lock as one would write it holds up the renewal of the very hold that it protects.
+#[tokio::test]
+async fn renewals_pass_beside_an_open_fence() {
+    let Some(bench) = Bench::open("renewals beside a fence").await else { return };
+    let asked = bench.ask("m", 1);
+    assert!(is_granted(bench.store.acquire(asked.clone()).await.unwrap()));
+    let renewal = vec![Renew::new(asked.name, asked.claim, asked.owner, Some(Duration::from_secs(90)))];
+    let plain = bench.plain().await;
+    for (mode, passes) in [("FOR KEY SHARE", true), ("FOR SHARE", false)] {
+        plain.batch_execute(&format!("BEGIN; SELECT * FROM lockkeeper_head {mode}")).await.unwrap();
+        let renewed = bench.store.renew(renewal.clone()).await.unwrap().remove(0);
+        plain.batch_execute("ROLLBACK").await.unwrap();
+        assert_eq!(renewed.as_ref().is_ok_and(|renewed| renewed.is_kept()), passes, "{mode}: {renewed:?}");
+    }
+}
+
+/// A client stops between the two round trips of its transaction. The server ends the transaction, so that others can release the name. The control, a
+/// transaction without such a limit, keeps its row.
+#[tokio::test]
+async fn a_transaction_whose_client_stopped_ends() {
+    let Some(bench) = Bench::open("a stopped transaction").await else { return };
+    for name in ["m", "control"] {
+        assert!(is_granted(bench.store.acquire(bench.ask(name, 1)).await.unwrap()));
+    }
+    let (eyes, control) = (bench.plain().await, bench.plain().await);
+    begin_with_row(&control, "control").await;
+    let is_locked = async |name: &str| {
+        let lock = "SELECT 1 FROM lockkeeper_head WHERE name = $1 FOR UPDATE NOWAIT";
+        eyes.query(lock, &[&name.as_bytes()]).await.is_err()
+    };
+    let (proxy, store) = behind(&bench).await;
+    // Single statements fail beside a locked row. So the step is in a transaction when the row is free.
+    let other = bench.plain().await;
+    begin_with_row(&other, "m").await;
+    proxy.next("COMMIT\0", Fault::Hold);
+    let stopped = tokio::spawn(async move { store.release(release("m", 1)).await });
+    let in_transaction = async || {
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%FOR NO KEY UPDATE' AND wait_event_type = 'Lock' AND query LIKE $1";
+        eyes.query_one(waits, &[&format!("%\"{}\".%", bench.schema)]).await.unwrap().get::<_, i64>(0) > 0
+    };
+    async_until_within(Duration::from_secs(20), "a transaction waits for the row", in_transaction).await;
+    other.batch_execute("ROLLBACK").await.unwrap();
+    async_until_within(Duration::from_secs(20), "its second request is held", async || proxy.met()).await;
+    assert!(is_locked("m").await, "the stopped transaction has the row");
+    // Ours is ended after two seconds.
+    async_until_within(Duration::from_secs(8), "the row is free again", async || !is_locked("m").await).await;
+    assert!(is_locked("control").await, "without a limit the row stays locked");
+    assert!(bench.store.release(release("m", 1)).await.unwrap().held, "the stopped release was undone");
+    let error = stopped.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Indeterminate, "{error:?}");
+    proxy.let_go();
 }

@@ -17,8 +17,8 @@ use proptest::strategy::Strategy as _;
 use proptest::strategy::{BoxedStrategy, ValueTree};
 use proptest::test_runner::{Config, RngSeed, TestRunner};
 
-use crate::bench::{self, Bench, Plain};
-use crate::history::{self, Act, Ask, History, Limit, Move, count_id};
+use super::bench::{self, Bench, Plain};
+use super::history::{self, Act, Ask, History, Limit, Move, count_id};
 
 /// So much may leases differ, beside the time that really passed.
 const SLACK: Duration = Duration::from_millis(60);

@@ -7,7 +7,7 @@ use lockkeeper::Client;
 use lockkeeper::backend::{Backend, Claim, Watch};
 use lockkeeper::name::Name;
 
-use crate::bench::{Bench, POLLING, ask, connect, is_granted, owner, release};
+use super::bench::{Bench, POLLING, ask, connect, is_granted, owner, release};
 
 /// How often a client may lock again while another one waits.
 const AGAIN: u32 = 10;
@@ -63,6 +63,26 @@ async fn a_client_that_polls_tells_steps_of_others_from_its_own() {
     }
     woken(&bench, &theirs, "m", 20).await;
     tokio::time::timeout(LIMIT, watch.notified()).await.expect("a look tells of steps of others");
+}
+
+/// A step of one's own right after one of another process, before the next look, does not hide that one.
+#[tokio::test]
+async fn a_step_of_its_own_does_not_hide_one_of_others() {
+    let Some(bench) = Bench::open("steps that hide others").await else { return };
+    let url = format!("{}{POLLING}", bench.url);
+    let (ours, theirs) = (connect(&url, &bench.runtime).await, connect(&url, &bench.runtime).await);
+    for turn in 0..5 {
+        let name = format!("h{turn}");
+        assert!(is_granted(theirs.acquire(ask(&bench.runtime, &name, 1)).await.unwrap()));
+        let watch = ours.watch(Watch::new(Name::new(&name).unwrap(), Claim::Mutex, owner(9))).await.unwrap();
+        // Nothing changes for some looks, so they become rare, and the next two steps come between two of them.
+        assert!(tokio::time::timeout(LOOKS, watch.notified()).await.is_err(), "turn {turn}: told of nothing");
+        assert!(theirs.release(release(&name, 1)).await.unwrap().held);
+        assert!(is_granted(ours.acquire(ask(&bench.runtime, &name, 2)).await.unwrap()));
+        tokio::time::timeout(LIMIT, watch.notified())
+            .await
+            .unwrap_or_else(|_| panic!("turn {turn}: their release was never told"));
+    }
 }
 
 /// A client that releases and locks again leaves the lock to one that waits, and finds out by polling.

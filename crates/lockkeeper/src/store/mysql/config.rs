@@ -27,6 +27,8 @@ pub struct Config {
     pub(super) tls: TlsMode,
     authorities: Option<PathBuf>,
     pub(super) connecting: Duration,
+    /// Whether waiters queue for a named lock, as a hint when to look.
+    pub(super) hints: bool,
 }
 
 /// One server of the URL.
@@ -50,7 +52,7 @@ pub(super) enum TlsMode {
 impl Config {
     /// Understands `mysql://USER:PASSWORD@HOST:PORT,HOST:PORT/DATABASE?OPTIONS`.
     ///
-    /// Options: `socket`, `table`, `ssl-mode`, `ssl-ca`, `connect-timeout` (seconds).
+    /// Options: `socket`, `table`, `ssl-mode`, `ssl-ca`, `connect-timeout` (seconds), `hint` (`on` or `off`).
     ///
     /// # Errors
     ///
@@ -71,7 +73,7 @@ impl Config {
             return Err(refused("a mysql URL names a database; for example mysql://user@host:3306/database"));
         }
         let (mut servers, mut prefix, mut tls, mut connecting) = (Vec::new(), "lockkeeper".to_owned(), None, CONNECTING);
-        let mut authorities = None;
+        let (mut authorities, mut hints) = (None, true);
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (key, value) = option.split_once('=').unwrap_or((option, ""));
             let value = decoded(value)?;
@@ -100,8 +102,15 @@ impl Config {
                     let seconds = seconds.ok_or_else(|| refused("connect-timeout= is in whole seconds, 1 to 60"))?;
                     connecting = Duration::from_secs(seconds);
                 }
+                "hint" => {
+                    hints = match value.as_str() {
+                        "on" => true,
+                        "off" => false,
+                        _ => return Err(refused("hint= is on or off")),
+                    }
+                }
                 _ => {
-                    let message = "a mysql URL has the options socket, table, ssl-mode, ssl-ca and connect-timeout";
+                    let message = "a mysql URL has the options socket, table, ssl-mode, ssl-ca, connect-timeout and hint";
                     return Err(refused(message));
                 }
             }
@@ -116,7 +125,7 @@ impl Config {
         if tls == TlsMode::VerifyIdentity && authorities.is_none() {
             return Err(refused("ssl-mode=verify-identity needs ssl-ca=FILE, the certificates of authorities"));
         }
-        Ok(Self { user, password, servers, database, prefix, tls, authorities, connecting })
+        Ok(Self { user, password, servers, database, prefix, tls, authorities, connecting, hints })
     }
 
     /// What the driver is told of one server.
@@ -253,6 +262,7 @@ mod tests {
             ("mysql://u:secret@h/db?ssl-mode=verify-ca&ssl-ca=f", "ssl-mode= is"),
             ("mysql://u:secret@h/db?table=a`b", "table= is"),
             ("mysql://u:secret@h/db?connect-timeout=0", "connect-timeout= is"),
+            ("mysql://u:secret@h/db?hint=maybe", "hint= is"),
             ("mysql://u:se%zzcret@h/db", "not well encoded"),
         ] {
             let error = Config::parse(url).unwrap_err();

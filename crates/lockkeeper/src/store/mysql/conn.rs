@@ -53,6 +53,21 @@ impl Batch {
         self.push("COMMIT");
     }
 
+    /// Makes a second batch fail unless the first one ended with [`is_followed_by`](Self::is_followed_by) on the same connection. Its writes
+    /// rely on the rows that the first one locked and compare nothing: a copy on another connection would undo later steps.
+    fn follows(mut self, number: u64) -> Self {
+        // Two rows where one is expected are an error, and the server runs nothing after it. The number counts once.
+        let check =
+            format!("SET @lk_one = (SELECT 1 UNION ALL SELECT 2 FROM DUAL WHERE NOT (@lk_two <=> {number})), @lk_two = NULL");
+        self.texts.insert(0, check);
+        self.commit = self.commit.map(|commit| commit + 1);
+        self
+    }
+
+    fn is_followed_by(&mut self, number: u64) {
+        self.push(format!("SET @lk_two = {number}"));
+    }
+
     fn progress(&self, failed: usize) -> Progress {
         match self.commit {
             Some(commit) if failed > commit => Progress::After,
@@ -142,7 +157,8 @@ fn not_sent() -> Failed {
 }
 
 async fn serve(mut conn: Conn, mut queue: mpsc::UnboundedReceiver<Job>, dead: Arc<AtomicBool>) {
-    loop {
+    // No other connection of the server has these numbers.
+    for number in u64::from(conn.id()) << 32.. {
         let job = match runtime::within(CHECK, Box::pin(queue.recv())).await {
             Some(Some(job)) => job,
             Some(None) => break,
@@ -157,7 +173,7 @@ async fn serve(mut conn: Conn, mut queue: mpsc::UnboundedReceiver<Job>, dead: Ar
         }
         let Job { first, then, begun, answer } = job;
         begun.store(true, Ordering::Release);
-        let done = runtime::within(LIMIT, Box::pin(run(&mut conn, first, then))).await;
+        let done = runtime::within(LIMIT, Box::pin(run(&mut conn, first, then, number))).await;
         let (done, usable) = done.unwrap_or_else(|| {
             let message = format!("mysql did not answer within {LIMIT:?}");
             (Err(Failed::Error(Error::new(ErrorKind::Indeterminate, message))), false)
@@ -177,7 +193,10 @@ async fn serve(mut conn: Conn, mut queue: mpsc::UnboundedReceiver<Job>, dead: Ar
 }
 
 /// Runs both batches; tells whether the connection can be used further.
-async fn run(conn: &mut Conn, first: Batch, then: Option<Then>) -> (Result<Sets, Failed>, bool) {
+async fn run(conn: &mut Conn, mut first: Batch, then: Option<Then>, number: u64) -> (Result<Sets, Failed>, bool) {
+    if then.is_some() {
+        first.is_followed_by(number);
+    }
     let mut sets = Sets::new();
     let mut batches = Some(first);
     let mut then = then;
@@ -195,7 +214,7 @@ async fn run(conn: &mut Conn, first: Batch, then: Option<Then>) -> (Result<Sets,
             return (Err(failed), usable);
         }
         sets.append(&mut answered);
-        batches = then.take().map(|then| then(&sets));
+        batches = then.take().map(|then| then(&sets).follows(number));
     }
     (Ok(sets), true)
 }

@@ -50,9 +50,9 @@ pub(super) fn of_request(error: MyError, progress: Progress) -> Failed {
     Failed::Error(Error::new(kind, message).with_source(error))
 }
 
-/// Whether the server ends the connection with this error: shutdown, KILL, idle for too long.
+/// Whether the server ends the connection with this error: shutdown, KILL, idle for too long, a packet that did not arrive whole.
 fn is_ending(code: u16) -> bool {
-    matches!(code, 1053 | 1077 | 1079 | 1080 | 1152 | 1184 | 1927 | 4031 | 3169)
+    matches!(code, 1053 | 1077 | 1079 | 1080 | 1152 | 1156..=1161 | 1184 | 1927 | 4031 | 3169)
 }
 
 pub(super) fn is_missing_table(error: &MyError) -> bool {
@@ -91,9 +91,23 @@ pub(super) fn of_connecting(error: MyError, to: &Config) -> Error {
         MyError::Io(IoError::Io(cause)) if is_tls(cause) => {
             (ErrorKind::Unavailable, format!("no TLS connection to {to}: {cause}"))
         }
+        _ if was_closed(&error) => {
+            let message =
+                format!("{to} closed the connection before it could be used ({error}); is it a MySQL or MariaDB server?");
+            (ErrorKind::Unavailable, message)
+        }
         _ => (ErrorKind::Unavailable, format!("cannot reach {to} ({error}); is the server running there?")),
     };
     Error::new(kind, message).with_source(error)
+}
+
+fn was_closed(error: &MyError) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    match error {
+        MyError::Driver(DriverError::ConnectionClosed) => true,
+        MyError::Io(IoError::Io(cause)) => matches!(cause.kind(), BrokenPipe | ConnectionReset | UnexpectedEof),
+        _ => false,
+    }
 }
 
 fn is_tls(cause: &std::io::Error) -> bool {
@@ -115,7 +129,8 @@ fn is_foreign(error: &MyError) -> bool {
 
 /// The error of a server that accepted a connection and then said nothing.
 pub(super) fn of_silence(to: &Config) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{to} did not answer within {:?}", to.connecting))
+    let message = format!("{to} did not answer within {:?}; is it a MySQL or MariaDB server?", to.connecting);
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 #[cfg(test)]
@@ -138,6 +153,7 @@ mod tests {
             (1317, Before, (false, ErrorKind::Unavailable)),
             (1927, Before, (false, ErrorKind::Indeterminate)),
             (1053, Before, (false, ErrorKind::Indeterminate)),
+            (1158, Before, (false, ErrorKind::Indeterminate)),
             (1205, Before, (true, ErrorKind::Unavailable)),
             (1205, After, (false, ErrorKind::Indeterminate)),
             (1213, Commit, (true, ErrorKind::Unavailable)),

@@ -13,6 +13,7 @@ use super::statements::Live;
 use super::{Config, error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{BoxFuture, Runtime};
+use crate::store::kit::tls::choose_provider;
 use crate::store::kit::worker::Worker;
 use crate::store::sql::Dial;
 use crate::store::sql::clock::Clock;
@@ -42,6 +43,10 @@ impl Dial for Dialer {
         &self.worker
     }
 
+    fn has_hints(&self) -> bool {
+        self.config.hints
+    }
+
     fn open(&self) -> BoxFuture<'_, Result<Live>> {
         let silent = |server: &Server| error::of_silence(&self.config.at(server));
         Box::pin(async move {
@@ -53,6 +58,10 @@ impl Dial for Dialer {
 
 async fn dial(config: &Config, server: &Server) -> Result<Conn> {
     let to = config.at(server);
+    // The driver uses the default of the process.
+    if config.tls != TlsMode::Disabled {
+        choose_provider();
+    }
     match Conn::new(config.options(server, config.tls)).await {
         Err(cause) if config.tls == TlsMode::Preferred && error::has_no_tls(&cause) => {
             let plain = config.options(server, TlsMode::Disabled);

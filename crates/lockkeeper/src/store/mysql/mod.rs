@@ -13,6 +13,7 @@ mod rows;
 mod schema;
 mod setup;
 mod statements;
+mod waiting;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +60,7 @@ impl MysqlStore {
         });
         let id: Arc<str> = prepared.await??.into();
         let wakeups = Poll::new(link.clone());
-        Ok(Arc::new(Self(Arc::new(SqlStore { steps: Steps::new(link, runtime.clone(), wakeups), id }))))
+        Ok(Arc::new(Self(Arc::new(SqlStore { steps: Steps::new(link, runtime.clone(), wakeups, Arc::default()), id }))))
     }
 
     /// The SQL that creates what the store needs, for somebody who may run it.

@@ -45,7 +45,7 @@ fn set(sets: &Sets, at: usize) -> &[Row] {
 
 /// The rows of some names. `header` has the clock and the last token of removed rows; `rows` one row for each part, or one without.
 pub(super) fn found(names: &[Name], header: &[Row], rows: &[Row]) -> Result<HashMap<Name, NameRows>, Failed> {
-    let floor = number(header.first(), 1)?.cast_unsigned();
+    let (clock, floor) = (number(header.first(), 0)?, number(header.first(), 1)?.cast_unsigned());
     let by_bytes: HashMap<&[u8], &Name> = names.iter().map(|name| (name.as_str().as_bytes(), name)).collect();
     let absent = NameRows { token: floor, ..NameRows::default() };
     let mut found: HashMap<Name, NameRows> = names.iter().map(|name| (name.clone(), absent.clone())).collect();
@@ -55,7 +55,7 @@ pub(super) fn found(names: &[Name], header: &[Row], rows: &[Row]) -> Result<Hash
         let Some(known) = found.get_mut(*name) else { continue };
         if known.version.is_none() {
             let body: Option<String> = get(row, 3)?;
-            *known = NameRows::parse(name, get(row, 1)?, get(row, 2)?, body.as_deref(), None).map_err(Failed::Error)?;
+            *known = NameRows::parse(name, clock, get(row, 1)?, get(row, 2)?, body.as_deref(), None).map_err(Failed::Error)?;
         }
         if let Some(role) = get::<Option<u8>>(row, 4)? {
             let (owner, detail): (String, String) = (get(row, 6)?, get(row, 8)?);

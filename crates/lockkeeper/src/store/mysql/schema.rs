@@ -1,6 +1,7 @@
 //! The tables, and the text of every statement on them.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use mysql_async::Row;
 
@@ -8,6 +9,7 @@ use super::config::Config;
 use super::conn::Batch;
 use super::rows::get;
 use crate::name::Name;
+use crate::store::sql::rows::PartKey;
 use crate::store::sql::text;
 use crate::store::sql::{Bounds, Put};
 
@@ -44,13 +46,15 @@ pub(super) const TABLES: [(&str, &str, &str); 5] = [
 /// The statements of a store, with the names of its tables in them.
 #[derive(Debug)]
 pub(super) struct Texts {
-    head: String,
-    part: String,
+    pub(super) head: String,
+    pub(super) part: String,
     fence: String,
     client: String,
     pub(super) store: String,
     /// Tells this store from others, in marks of names that are waited for.
     instance: i64,
+    /// Names of named locks begin with it. They are known to the whole server.
+    hints: String,
 }
 
 /// A value as statements have it.
@@ -58,7 +62,7 @@ fn hex(bytes: &[u8]) -> String {
     format!("x'{}'", text::hex(bytes))
 }
 
-fn of(name: &Name) -> String {
+pub(super) fn of(name: &Name) -> String {
     hex(name.as_str().as_bytes())
 }
 
@@ -80,7 +84,23 @@ fn woken(put: &Put) -> (i64, i64, String) {
 impl Texts {
     pub(super) fn new(config: &Config, instance: i64) -> Self {
         let [head, part, fence, client, store] = ["head", "part", "fence", "client", "store"].map(|name| config.table(name));
-        Self { head, part, fence, client, store, instance }
+        Self { head, part, fence, client, store, instance, hints: config.full_table("head") }
+    }
+
+    /// The name of the named lock of a name: at most 64 characters, and ours. Two names that share one look too often, and no more.
+    fn hint_name(&self, name: &Name) -> String {
+        // FNV-1a: clients of all versions and machines must agree.
+        let bytes = self.hints.bytes().chain(name.as_str().bytes());
+        let sum = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+        format!("'lockkeeper:{sum:016x}'")
+    }
+
+    pub(super) fn hint(&self, name: &Name, wait: Duration) -> String {
+        format!("SELECT GET_LOCK({}, {})", self.hint_name(name), wait.as_secs())
+    }
+
+    pub(super) fn unhint(&self, name: &Name) -> String {
+        format!("DO RELEASE_LOCK({})", self.hint_name(name))
     }
 
     /// The statements that create everything; also what an administrator is told to run.
@@ -366,9 +386,12 @@ fn part_values(put: &Put, name: &str) -> Vec<String> {
 
 /// A condition that only the part rows fulfil which the puts delete.
 fn deleted<'a>(puts: impl Iterator<Item = &'a Put>) -> String {
-    let rows = puts.flat_map(|put| put.deleted.iter().map(move |key| (put, key))).map(|(put, (role, seq, owner))| {
-        let (name, owner) = (of(&put.name), hex(owner.to_string().as_bytes()));
-        format!("(name = {name} AND role = {} AND seq = {} AND owner = {owner})", role.number(), seq.cast_signed())
-    });
+    let rows = puts.flat_map(|put| put.deleted.iter().map(|key| format!("({})", is_part(&put.name, *key))));
     rows.collect::<Vec<_>>().join(" OR ")
+}
+
+/// A condition that only one part row fulfils.
+pub(super) fn is_part(name: &Name, (role, seq, owner): PartKey) -> String {
+    let owner = hex(owner.to_string().as_bytes());
+    format!("name = {} AND role = {} AND seq = {} AND owner = {owner}", of(name), role.number(), seq.cast_signed())
 }

@@ -6,12 +6,12 @@ use super::Config;
 use super::conn::Batch;
 use super::link::Dialer;
 use super::rows::{self, get};
-use super::schema::{LAYOUT, TABLES, Texts};
+use super::schema::{CLOCK, LAYOUT, TABLES, Texts};
 use super::statements::Live;
 use crate::backend::Finding;
 use crate::error::{Error, ErrorKind, Result};
-use crate::store::sql::Failed;
 use crate::store::sql::store::SqlStore;
+use crate::store::sql::{Failed, clock};
 
 /// What is needed on each table. A locking read needs a right to write too, which the fence of a transaction has by UPDATE.
 const ALL: &str = "SELECT, INSERT, UPDATE, DELETE";
@@ -164,9 +164,12 @@ async fn look(store: &SqlStore<Dialer>) -> Result<Vec<Finding>> {
         "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine <> 'InnoDB' AND table_name IN ({})",
         TABLES.map(|(name, ..)| config.table(name).replace('`', "'")).join(",")
     );
-    let batch = Batch::of([format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"), engines]);
+    let batch =
+        Batch::of([format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})"), engines, format!("SELECT {CLOCK}")]);
     let sets = live.door.send(batch).await.map_err(Failed::into_error)?;
-    let [variables, others] = &sets[..] else { return Err(rows::unexpected().into_error()) };
+    let ours = store.steps.runtime.wall_micros();
+    let [variables, others, time] = &sets[..] else { return Err(rows::unexpected().into_error()) };
+    let time = time.first().ok_or_else(|| rows::unexpected().into_error())?;
     let mut values: HashMap<String, String> = HashMap::new();
     for row in variables {
         values.insert(get(row, 0).map_err(Failed::into_error)?, get(row, 1).map_err(Failed::into_error)?);
@@ -216,13 +219,19 @@ async fn look(store: &SqlStore<Dialer>) -> Result<Vec<Finding>> {
              not fail over while locks are held",
         )
     });
-    found.push(Finding::fine("clock", "SYSDATE tells the time when it is reached"));
+    found.push(clock::compared(get(time, 0).map_err(Failed::into_error)?, ours));
     found.push(Finding::fine("isolation", "READ COMMITTED, set for each of our connections"));
     found.push(Finding::fine("row locks", "tried with SKIP LOCKED for 100 ms, never waited for inside the server"));
+    let hint = if config.hints {
+        "and queue for a named lock (GET_LOCK) as a hint when to look"
+    } else {
+        "and queue for no named lock (hint=off)"
+    };
     found.push(Finding::fine(
         "notifications",
-        "none in MySQL: waiters poll with one statement for all names of a process, every 5 to 100 ms",
+        format!("none in MySQL: waiters poll with one statement for all names of a process, every 5 to 100 ms, {hint}"),
     ));
-    found.push(Finding::fine("connections", format!("2 for each client; max_connections={}", value("max_connections"))));
+    let most = value("max_connections");
+    found.push(Finding::fine("connections", format!("2 for each client, 3 while it waits; max_connections={most}")));
     Ok(found)
 }

@@ -16,10 +16,11 @@ use super::rows::{self, found, number};
 use super::schema::Texts;
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::runtime::{self, BoxFuture, Runtime};
+use crate::runtime::{self, BoxFuture, Instant, Runtime};
 use crate::store::sql::clock::{Clock, Window};
 use crate::store::sql::poll::Seen;
-use crate::store::sql::rows::NameRows;
+use crate::store::sql::rows::{NameRows, PartKey};
+use crate::store::sql::waiting::Standing;
 use crate::store::sql::{Answer, Bounds, Failed, Outcome, Put, Statements};
 
 /// A row that another transaction has locked is tried again for so long, with pauses of this length.
@@ -193,6 +194,20 @@ impl Statements for Live {
         Box::pin(self.read_all(names))
     }
 
+    fn standing<'a>(&'a self, name: &'a Name, place: PartKey, at: Instant) -> BoxFuture<'a, Result<Answer<Standing>, Failed>> {
+        Box::pin(self.run_standing(name, place, at))
+    }
+
+    fn extend_place<'a>(
+        &'a self,
+        name: &'a Name,
+        place: PartKey,
+        left: Duration,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<bool, Failed>> {
+        Box::pin(self.run_extend_place(name, place, left, until))
+    }
+
     fn is_fenced<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool, Failed>> {
         Box::pin(async move {
             // The lock of a grant keeps out both rows; a fence keeps out its own only.
@@ -293,6 +308,19 @@ impl Statements for Live {
             let message = "a row to be marked is locked, or not there; the others are marked";
             Err(Failed::Blocked(Error::new(ErrorKind::Unavailable, message)))
         })
+    }
+
+    fn hint<'a>(&'a self, name: &'a Name, wait: Duration) -> BoxFuture<'a, Result<bool, Failed>> {
+        Box::pin(async move {
+            let sets = self.door.send(Batch::of([self.texts.hint(name, wait)])).await?;
+            // NULL: the server could not.
+            let got: Option<i64> = rows::get(sets.first().and_then(|set| set.first()).ok_or_else(rows::unexpected)?, 0)?;
+            got.map(|got| got == 1).ok_or_else(rows::unexpected)
+        })
+    }
+
+    fn unhint<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(async move { self.door.send(Batch::of([self.texts.unhint(name)])).await.map(drop) })
     }
 
     fn announce<'a>(&'a self, id: &'a str, ttl: i64, card: &'a [u8]) -> BoxFuture<'a, Result<(), Failed>> {

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::store::sql::rows::{NameRows, PartKey};
 use crate::store::sql::text;
-use crate::store::sql::{Failed, Put};
+use crate::store::sql::{Failed, Outcome, Put};
 
 /// The part rows of some puts, as the columns of a statement.
 #[derive(Default)]
@@ -89,10 +89,23 @@ impl<'a> PartArrays<'a> {
     }
 }
 
-/// The columns `version, token, body, parts` from `at` on.
-pub(super) fn name_rows(name: &Name, row: &Row, at: usize) -> Result<NameRows, Failed> {
+/// The columns `version, token, body, parts` from `at` on, and the clock.
+pub(super) fn name_rows(name: &Name, row: &Row, at: usize, clock: i64) -> Result<NameRows, Failed> {
     let (body, parts) = (get::<Option<&str>>(row, at + 2)?, get::<Option<&str>>(row, at + 3)?);
-    NameRows::parse(name, get(row, at)?, get(row, at + 1)?, body, parts).map_err(Failed::Error)
+    NameRows::parse(name, clock, get(row, at)?, get(row, at + 1)?, body, parts).map_err(Failed::Error)
+}
+
+/// The answer of a put of one row that was refused. The head row is as it was when it was locked. The part rows are older if that had to be waited
+/// for: then they count only if the head row says that there are none.
+pub(super) fn refusal(name: &Name, row: &Row) -> Result<Outcome, Failed> {
+    let mut rows = name_rows(name, row, 3, get(row, 7)?)?;
+    if !get::<bool>(row, 8)? {
+        if !rows.is_head_alone() {
+            return Ok(Outcome::Outdated);
+        }
+        rows.parts.clear();
+    }
+    Ok(Outcome::Refused(Box::new(rows)))
 }
 
 pub(super) fn too_few() -> Failed {

@@ -31,7 +31,7 @@ pub(super) fn of_request(error: PgError) -> Failed {
         "25006" => (ErrorKind::Unavailable, format!("the server only reads now, a standby perhaps: {message}")),
         "42501" => (ErrorKind::Denied, format!("postgres refuses this user: {message}; grant SELECT, INSERT, UPDATE and DELETE")),
         "42P01" | "3F000" => (ErrorKind::Unavailable, format!("the tables are gone: {message}; connect again to create them")),
-        "42703" | "42804" | "42P10" => {
+        "42703" | "42804" | "42883" | "42P10" | "42809" => {
             (ErrorKind::Config, format!("a table of lockkeeper has another shape: {message}; name another schema with ?schema="))
         }
         code if ["53", "57", "58", "40"].iter().any(|class| code.starts_with(class)) => {
@@ -45,7 +45,7 @@ pub(super) fn of_request(error: PgError) -> Failed {
 /// Whether a statement that was answered with this may have been carried out: the server, or a pooler before it, may have ended the connection after
 /// the commit.
 fn is_unknown(code: &str, severity: &str) -> bool {
-    matches!(severity, "FATAL" | "PANIC") || matches!(code, "40003" | "57P01" | "57P02") || code.starts_with("08")
+    matches!(severity, "FATAL" | "PANIC") || matches!(code, "25P03" | "40003" | "57P01" | "57P02") || code.starts_with("08")
 }
 
 /// Whether the server does not know a statement that was prepared: another server process answered than was asked before.
@@ -68,10 +68,13 @@ pub(super) fn of_connecting(error: PgError, to: &Config) -> Error {
             (ErrorKind::Unavailable, format!("none of the servers of {to} can be written to; is there a primary among them?"))
         } else if words.contains("does not support TLS") {
             (ErrorKind::Config, format!("{to} does not speak TLS; turn it on there, or write sslmode=disable"))
+        } else if is_foreign(&words) {
+            (ErrorKind::Config, format!("what answers at {to} is no PostgreSQL server ({words}); name the port of one"))
+        } else if words.contains("connection closed") || words.contains("end of file") || words.contains("reset by peer") {
+            let message = format!("{to} closed the connection before it could be used ({words}); is it a PostgreSQL server?");
+            (ErrorKind::Unavailable, message)
         } else if words.contains("certificate") || words.contains("TLS") || words.contains("tls") {
             (ErrorKind::Unavailable, format!("no TLS connection to {to}: {words}"))
-        } else if words.contains("unexpected message") || words.contains("invalid message") {
-            (ErrorKind::Config, format!("what answers at {to} is no PostgreSQL server"))
         } else {
             (ErrorKind::Unavailable, format!("cannot reach {to} ({words}); is the server running there?"))
         };
@@ -87,9 +90,17 @@ pub(super) fn of_connecting(error: PgError, to: &Config) -> Error {
     Error::new(kind, message).with_source(error)
 }
 
+/// Whether something answered that does not speak the protocol: its bytes are no message, and, where it seemed to offer TLS, no handshake.
+fn is_foreign(words: &str) -> bool {
+    ["unexpected message", "invalid message", "message tag", "message length", "corrupt message", "bytes remaining on stream"]
+        .iter()
+        .any(|sign| words.contains(sign))
+}
+
 /// The error of a server that accepted a connection and then said nothing.
 pub(super) fn of_silence(to: &Config) -> Error {
-    Error::new(ErrorKind::Unavailable, format!("{to} did not answer within {:?}", to.opening()))
+    let message = format!("{to} did not answer within {:?}; is it a PostgreSQL server?", to.opening());
+    Error::new(ErrorKind::Unavailable, message)
 }
 
 /// An error with its causes.

@@ -14,7 +14,7 @@ use super::tls::{Connector, TlsStream};
 use super::{Config, error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::runtime::{self, BoxFuture, Runtime};
+use crate::runtime::{self, BoxFuture, Runtime, log};
 use crate::store::kit::worker::Worker;
 use crate::store::sql::clock::{Clock, Window};
 use crate::store::sql::link::first_usable;
@@ -55,7 +55,7 @@ async fn open(shared: &Dialer, server: &Config) -> Result<Live> {
     let (client, connection) = dial(server).await?;
     runtime::spawn(async move {
         if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection to postgres ended");
+            log!(debug, %error, "a connection to postgres ended");
         }
     });
     let facts = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8, pg_is_in_recovery(),
@@ -172,7 +172,9 @@ async fn in_transaction<T>(
     compute: impl FnOnce(NameRows, Window) -> (T, Option<(Put, Bounds)>),
 ) -> std::result::Result<(T, Option<Outcome>), Failed> {
     let begin = async {
-        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '100ms'";
+        // The second limit ends the transaction of a client that stops before its second round trip: its row would stay locked.
+        let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '100ms'; \
+                     SET LOCAL idle_in_transaction_session_timeout = '2s'";
         live.client.batch_execute(begin).await.map_err(error::of_request)
     };
     let bytes = name.as_str().as_bytes();

@@ -16,11 +16,14 @@ use super::statements::get;
 use crate::backend::{Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::runtime::{self, BoxFuture, Instant, Runtime};
+use crate::runtime::{self, BoxFuture, Instant, Runtime, log};
 use crate::store::kit::listeners::Listeners;
+use crate::store::sql::cache::Cache;
 use crate::store::sql::link::first_usable;
+use crate::store::sql::rows::NameRows;
 use crate::store::sql::store::Wakeups;
-use crate::store::sql::{Failed, Link, Put, text};
+use crate::store::sql::text::{self, Told};
+use crate::store::sql::{Failed, Link, Put};
 
 /// How long a mark counts.
 const MARKED: Duration = Duration::from_secs(15);
@@ -46,6 +49,9 @@ const PING: Duration = Duration::from_secs(3);
 /// How long a subscription may take until the store listens.
 const READY: Duration = Duration::from_secs(3);
 
+/// A notification that does not arrive within this time does not arrive at all.
+pub(super) const ARRIVING: Duration = Duration::from_secs(2);
+
 /// The pauses between attempts to listen that fail.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -54,6 +60,8 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 pub(super) struct Notifications {
     link: Link<Dialer>,
     listeners: Arc<Listeners>,
+    /// What is known of names: a notification may tell it.
+    cache: Arc<Cache>,
     marks: Mutex<HashMap<Name, Mark>>,
     state: watch::Sender<State>,
     /// A mark has to be made soon.
@@ -78,9 +86,9 @@ enum State {
 }
 
 impl Notifications {
-    pub(super) fn new(link: Link<Dialer>) -> Arc<Self> {
+    pub(super) fn new(link: Link<Dialer>, cache: Arc<Cache>) -> Arc<Self> {
         let (listeners, marks) = Default::default();
-        Arc::new(Self { link, listeners, marks, state: watch::Sender::new(State::Idle), due: Arc::default() })
+        Arc::new(Self { link, listeners, cache, marks, state: watch::Sender::new(State::Idle), due: Arc::default() })
     }
 
     fn shared(&self) -> &Arc<Dialer> {
@@ -140,7 +148,7 @@ impl Notifications {
                     self.runtime().sleep_until(now.plus(runtime::jitter(MARK_PAUSES.0, MARK_PAUSES.1))).await;
                 }
                 Failed::Blocked(error) => {
-                    tracing::debug!(%error, "could not mark a name that is waited for yet");
+                    log!(debug, %error, "could not mark a name that is waited for yet");
                     self.marks().entry(name.clone()).or_insert(Mark { until: now, watched: 0 });
                     self.due.notify_one();
                     return Ok(());
@@ -204,13 +212,19 @@ impl Notifications {
             }
         }
         let Err(failed) = marked else { return TICK };
-        tracing::debug!(error = %failed.into_error(), "could not renew all marks of names that are waited for; waiters poll");
+        log!(debug, error = %failed.into_error(), "could not renew all marks of names that are waited for; waiters poll");
         AGAIN
     }
 
     /// A notification came. Tells which mark to remove because nobody here waits any more.
     fn notified(&self, payload: &str) -> Option<(Name, i64)> {
-        let (name, wake) = text::parse_payload(payload)?;
+        let (name, Told { wake, free }) = text::parse_payload(payload)?;
+        if let Some((version, token)) = free
+            && self.listeners.has_any(&name)
+        {
+            // Whoever is woken now has the right guess. If it is out of date, the server says so.
+            self.cache.keep(&name, NameRows { version: Some(version), token, ..NameRows::default() });
+        }
         if self.listeners.notify(&name, wake) > 0 || !wake.all || self.listeners.has_any(&name) {
             return None;
         }
@@ -301,7 +315,7 @@ async fn listen(store: Weak<Notifications>, servers: Vec<super::Config>, channel
                         let unmarked = runtime::within(PING, Box::pin(client.query_typed(&texts.unmark, &parameters))).await;
                         let Some(unmarked) = unmarked else { break };
                         if let Err(error) = unmarked {
-                            tracing::debug!(%error, "could not remove the mark of a name that nobody waits for; it ends by itself");
+                            log!(debug, %error, "could not remove the mark of a name that nobody waits for; it ends by itself");
                         }
                     }
                 }
@@ -310,7 +324,7 @@ async fn listen(store: Weak<Notifications>, servers: Vec<super::Config>, channel
             Err(error) => error,
         };
         let Some(there) = store.upgrade() else { return };
-        tracing::debug!(%error, "no notifications from postgres; waiters poll");
+        log!(debug, %error, "no notifications from postgres; waiters poll");
         there.state.send_replace(State::Failed(error));
         // Whoever relied on notifications looks by itself.
         there.listeners.notify_all();
@@ -319,6 +333,24 @@ async fn listen(store: Weak<Notifications>, servers: Vec<super::Config>, channel
         runtime.sleep_until(until).await;
         pause = (pause * 2).min(PAUSES.1);
     }
+}
+
+/// Whether notifications arrive: sends one, and waits for it. Behind a pooler in transaction mode it goes to a connection that nobody listens on.
+pub(super) async fn arrive(link: &Link<Dialer>) -> Result<bool> {
+    let (dialer, sender) = (Arc::clone(link.dial()), link.clone());
+    let attempt = async move {
+        // A channel of its own: no client that waits is woken.
+        let channel = format!("lockkeeper_doctor_{:x}", dialer.runtime.client_id().bits());
+        let limit = dialer.servers.first().map_or(super::config::CONNECTING, super::Config::opening);
+        let connected =
+            first_usable(&dialer.servers, limit, |server| Box::pin(connect(server, &channel)), super::error::of_silence).await;
+        // The connection stays open until the end.
+        let (_client, mut notifications) = connected?;
+        let live = sender.live().await?;
+        live.query("SELECT pg_notify($1, 'doctor')", &[(&channel, Type::TEXT)]).await.map_err(Failed::into_error)?;
+        Ok(matches!(runtime::within(ARRIVING, Box::pin(notifications.recv())).await, Some(Some(_))))
+    };
+    link.dial().worker.run(attempt).await?
 }
 
 /// Opens a connection that listens; gives what it is told.

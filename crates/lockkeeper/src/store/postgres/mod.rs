@@ -15,6 +15,7 @@ mod self_test;
 mod silence;
 mod statements;
 mod tls;
+mod waiting;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -66,9 +67,10 @@ impl PostgresStore {
         let id: Arc<str> = prepared.await??.into();
         // A channel of its own: a database may have several stores.
         channel.get_or_init(|| format!("lockkeeper_{}", id.replace('-', "")));
+        let cache = Arc::default();
         let wakeups: Arc<dyn Wakeups> =
-            if link.dial().config.push { Notifications::new(link.clone()) } else { Poll::new(link.clone()) };
-        Ok(Arc::new(Self(Arc::new(SqlStore { steps: Steps::new(link, runtime.clone(), wakeups), id }))))
+            if link.dial().config.push { Notifications::new(link.clone(), Arc::clone(&cache)) } else { Poll::new(link.clone()) };
+        Ok(Arc::new(Self(Arc::new(SqlStore { steps: Steps::new(link, runtime.clone(), wakeups, cache), id }))))
     }
 
     /// The SQL that creates what the store needs, for somebody who may run it.

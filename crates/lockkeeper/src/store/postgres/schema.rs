@@ -1,19 +1,24 @@
 //! The tables, and the text of every statement on them.
 
 use super::config::{Config, quoted};
+use super::waiting;
 
 /// The layout of the tables. A newer one is refused.
 pub(super) const LAYOUT: i32 = 1;
 
 /// The server's clock, in µs since 1970. Unlike `now()` it is read when it is reached, after a row lock was waited for.
-const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::int8";
+pub(super) const CLOCK: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::int8";
 
 /// No statement waits for a row longer than this. Set inside each statement: a setting of the session would not survive a pooler.
 const WAIT: &str = "cfg AS MATERIALIZED (SELECT set_config('lock_timeout', '100ms', true) AS t)";
 
+/// The same for what may be lost in a crash: the server answers before it is on disk. It holds for this transaction alone.
+pub(super) const WAIT_UNSYNCED: &str = "cfg AS MATERIALIZED (SELECT set_config('lock_timeout', '100ms', true) \
+     || set_config('synchronous_commit', 'off', true) AS t)";
+
 /// The last token of rows that were removed. A subquery: a joined table would be guessed to have a thousand rows, and the statement to be
 /// worth compiling, which takes two seconds.
-const FLOOR: &str = "coalesce((SELECT floor FROM {store}), 0)";
+pub(super) const FLOOR: &str = "coalesce((SELECT floor FROM {store}), 0)";
 
 const HEAD: &str = "CREATE TABLE IF NOT EXISTS {head} (
     name bytea PRIMARY KEY,
@@ -45,6 +50,13 @@ const STORE: &str = "CREATE TABLE IF NOT EXISTS {store} (
     floor int8 NOT NULL
 )";
 
+/// Finds no row, and fails where a column is missing or has another type: a table of another shape is told of when connecting.
+const SHAPE: &str = "SELECT FROM {head} h, {part} p, {client} c
+    WHERE (h.name, h.version, h.token, h.body, h.touched, h.watched, h.watcher, h.others)
+            = (''::bytea, 0::int8, 0::int8, ''::text, 0::int8, 0::int8, 0::int8, 0::int8)
+        AND (p.name, p.role, p.seq, p.owner, p.expires, p.detail) = (''::bytea, 0::int2, 0::int8, ''::text, 0::int8, ''::text)
+        AND (c.id, c.ends, c.card) = (''::text, 0::int8, ''::bytea)";
+
 /// Whether anybody waits for everything at a row, and whether somebody does who is not of this store.
 const WAITED_FOR: &str = "greatest(r.watched, r.others) > t.us";
 const OTHERS_WAIT: &str = "CASE WHEN r.watcher = {instance} THEN r.others ELSE r.watched END > t.us";
@@ -56,12 +68,15 @@ pub(super) struct Texts {
     create_schema: Option<String>,
     pub(super) facts: String,
     pub(super) rights: String,
+    pub(super) shape: String,
     pub(super) insert: String,
-    puts: [String; 8],
-    put_ones: [String; 4],
+    puts: [String; 16],
+    put_ones: [String; 8],
     pub(super) lock: String,
     pub(super) fenced: String,
     pub(super) read: String,
+    pub(super) standing: String,
+    pub(super) extend_place: String,
     pub(super) create: String,
     pub(super) mark: String,
     pub(super) unmark: String,
@@ -81,6 +96,19 @@ pub(super) struct PutKind {
     pub(super) grants: bool,
     /// Writes part rows too.
     pub(super) parts: bool,
+    /// Is on disk before it is answered, as the server is configured; else the server writes it soon.
+    pub(super) lasting: bool,
+}
+
+impl PutKind {
+    /// Without `each`.
+    fn bits(self) -> usize {
+        usize::from(self.grants) | usize::from(self.parts) << 1 | usize::from(self.lasting) << 2
+    }
+
+    fn wait(self) -> &'static str {
+        if self.lasting { WAIT } else { WAIT_UNSYNCED }
+    }
 }
 
 impl Texts {
@@ -88,11 +116,13 @@ impl Texts {
     pub(super) fn new(config: &Config, instance: i64) -> Self {
         let tables = ["head", "part", "client", "store"].map(|name| (name, config.table(name)));
         let fill = |text: &str| filled(text, &tables).replace("{instance}", &format!("({instance})::int8"));
-        let kind = |bits: usize| PutKind { each: bits & 1 != 0, grants: bits & 2 != 0, parts: bits & 4 != 0 };
+        let kind =
+            |bits: usize| PutKind { each: bits & 1 != 0, grants: bits & 2 != 0, parts: bits & 4 != 0, lasting: bits & 8 != 0 };
         Self {
             create_schema: config.schema.as_deref().map(|schema| format!("CREATE SCHEMA IF NOT EXISTS {}", quoted(schema))),
             facts: fill("SELECT layout, id FROM {store}"),
             rights: super::rights::query(|name| config.table(name)),
+            shape: fill(SHAPE),
             insert: fill(&insert()),
             puts: std::array::from_fn(|bits| fill(&put(kind(bits)))),
             put_ones: std::array::from_fn(|bits| fill(&put_one(kind(bits << 1)))),
@@ -109,6 +139,8 @@ impl Texts {
                  FROM unnest($1::bytea[]) WITH ORDINALITY AS n(name, place) LEFT JOIN {{head}} h ON h.name = n.name ORDER BY n.place",
                 parts("n.name")
             )),
+            standing: fill(&waiting::standing()),
+            extend_place: fill(&waiting::extend_place()),
             create: fill(&format!(
                 "WITH {WAIT}
                  INSERT INTO {{head}} (name, version, token, touched)
@@ -163,12 +195,12 @@ impl Texts {
     }
 
     pub(super) fn put(&self, kind: PutKind) -> &str {
-        &self.puts[usize::from(kind.each) | usize::from(kind.grants) << 1 | usize::from(kind.parts) << 2]
+        &self.puts[usize::from(kind.each) | kind.bits() << 1]
     }
 
     /// As [`Texts::put`], of one row.
     pub(super) fn put_one(&self, kind: PutKind) -> &str {
-        &self.put_ones[usize::from(kind.grants) | usize::from(kind.parts) << 1]
+        &self.put_ones[kind.bits()]
     }
 }
 
@@ -224,8 +256,9 @@ fn put(kind: PutKind) -> String {
     } else {
         ""
     };
+    let wait = kind.wait();
     format!(
-        "WITH {WAIT},
+        "WITH {wait},
          w AS MATERIALIZED (SELECT * FROM unnest($1::bytea[], $2::int8[], $3::int8[], $4::int8[], $5::text[], $6::text[], $7::bool[],
              $8::bool[]) WITH ORDINALITY AS w(name, known, next, token, body, payload, tell_all, tell_head, place)),
          r AS MATERIALIZED (SELECT w.*, h.version, h.watched, h.watcher, h.others FROM cfg, w, {{head}} h
@@ -261,9 +294,10 @@ fn put_one(kind: PutKind) -> String {
     } else {
         ""
     };
+    let wait = kind.wait();
     format!(
-        "WITH {WAIT},
-         r AS MATERIALIZED (SELECT h.version, h.watched, h.watcher, h.others FROM cfg, {{head}} h
+        "WITH {wait},
+         r AS MATERIALIZED (SELECT h.version, h.token, h.body, h.watched, h.watcher, h.others FROM cfg, {{head}} h
              WHERE h.name = $1 AND cfg.t <> '' FOR {strength} OF h),
          fit AS MATERIALIZED (SELECT count(*) AS n FROM r WHERE r.version = $2),
          t AS MATERIALIZED (SELECT {CLOCK} AS us, n FROM fit),
@@ -272,9 +306,9 @@ fn put_one(kind: PutKind) -> String {
              RETURNING h.token, $8 OR ($7 AND {WAITED_FOR}) AS tell, ($7 AND {OTHERS_WAIT})::int4 + $8::int4 AS woke),
          {changed_parts}
          done AS MATERIALIZED (SELECT put.*, CASE WHEN tell THEN pg_notify($11, $6)::text END AS told FROM put)
-         SELECT done.token, done.woke, done.told, h.version, coalesce(h.token, {FLOOR}), h.body,
-             CASE WHEN done.token IS NULL THEN {} END, t.us
-         FROM t LEFT JOIN done ON true LEFT JOIN {{head}} h ON h.name = $1 AND done.token IS NULL",
+         SELECT done.token, done.woke, done.told, r.version, coalesce(r.token, {FLOOR}), r.body,
+             CASE WHEN done.token IS NULL THEN {} END, t.us, r.version IS NOT DISTINCT FROM h.version
+         FROM t LEFT JOIN done ON true LEFT JOIN r ON true LEFT JOIN {{head}} h ON h.name = $1 AND done.token IS NULL",
         parts("$1")
     )
 }

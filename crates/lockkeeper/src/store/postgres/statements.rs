@@ -4,22 +4,24 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::RwLock;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
-use super::columns::{PartArrays, name_rows, too_few};
+use super::columns::{PartArrays, name_rows, refusal, too_few};
 use super::error;
 use super::schema::{PutKind, Texts};
 use super::silence::InFlight;
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
-use crate::runtime::{BoxFuture, Runtime};
+use crate::runtime::{BoxFuture, Instant, Runtime};
 use crate::store::sql::clock::{Clock, Window};
 use crate::store::sql::poll::Seen;
-use crate::store::sql::rows::NameRows;
+use crate::store::sql::rows::{NameRows, PartKey};
 use crate::store::sql::text;
+use crate::store::sql::waiting::Standing;
 use crate::store::sql::{Answer, Bounds, Failed, Outcome, Put, Statements};
 
 /// A parameter of a statement and its type: nothing is prepared, so a statement is one round trip, also through a pooler.
@@ -171,7 +173,7 @@ impl Live {
         if get::<Option<i32>>(row, 0)?.is_some() {
             return Ok(Answer { clock, told: Outcome::Done { token: get::<i64>(row, 1)?.cast_unsigned(), woke: 0 } });
         }
-        Ok(Answer { clock, told: Outcome::Refused(Box::new(name_rows(&put.name, row, 2)?)) })
+        Ok(Answer { clock, told: Outcome::Refused(Box::new(name_rows(&put.name, row, 2, clock)?)) })
     }
 
     pub(super) async fn run_put(
@@ -190,7 +192,7 @@ impl Live {
         let nexts: Vec<i64> = puts.iter().map(|put| put.next).collect();
         let tokens: Vec<i64> = puts.iter().map(|put| put.token.cast_signed()).collect();
         let bodies: Vec<Option<&str>> = puts.iter().map(|put| put.body.as_deref()).collect();
-        let payloads: Vec<String> = puts.iter().map(|put| text::payload(&put.name, put.wake)).collect();
+        let payloads: Vec<String> = puts.iter().map(text::payload).collect();
         let tell_all: Vec<bool> = puts.iter().map(|put| put.wake.all).collect();
         let tell_head: Vec<bool> = puts.iter().map(|put| put.wake.head.is_some()).collect();
         let needed = if each { 0 } else { i64::try_from(puts.len()).unwrap_or(i64::MAX) };
@@ -210,7 +212,8 @@ impl Live {
             (&channel, Type::TEXT),
             (&needed, Type::INT8),
         ];
-        let kind = PutKind { each, grants: puts.iter().any(|put| put.grants), parts: !parts.is_empty() };
+        let (grants, lasting) = (puts.iter().any(|put| put.grants), puts.iter().any(|put| put.lasting));
+        let kind = PutKind { each, grants, parts: !parts.is_empty(), lasting };
         if kind.parts {
             parts.add_put(&mut parameters);
             parts.add_deleted(&mut parameters);
@@ -227,7 +230,7 @@ impl Live {
                     let woke = u32::try_from(get::<i32>(row, 2)?).unwrap_or(0);
                     Outcome::Done { token: token.cast_unsigned(), woke }
                 }
-                None => Outcome::Refused(Box::new(name_rows(&put.name, row, 4)?)),
+                None => Outcome::Refused(Box::new(name_rows(&put.name, row, 4, clock)?)),
             });
         }
         told.into_iter().collect::<Option<_>>().map(|told| Answer { clock, told }).ok_or_else(too_few)
@@ -237,7 +240,7 @@ impl Live {
         let parts = PartArrays::of(std::slice::from_ref(put));
         let (name, channel) = (put.name.as_str().as_bytes(), self.channel());
         let (version, token, body) = (put.version.unwrap_or(0), put.token.cast_signed(), put.body.as_deref());
-        let (payload, tell_head) = (text::payload(&put.name, put.wake), put.wake.head.is_some());
+        let (payload, tell_head) = (text::payload(put), put.wake.head.is_some());
         let mut parameters: Vec<Parameter<'_>> = vec![
             (&name, Type::BYTEA),
             (&version, Type::INT8),
@@ -251,7 +254,7 @@ impl Live {
             (&bounds.until, Type::INT8),
             (&channel, Type::TEXT),
         ];
-        let kind = PutKind { each: false, grants: put.grants, parts: !parts.is_empty() };
+        let kind = PutKind { each: false, grants: put.grants, parts: !parts.is_empty(), lasting: put.lasting };
         if kind.parts {
             parts.add_put_keys(&mut parameters);
             parts.add_put_values(&mut parameters);
@@ -261,7 +264,7 @@ impl Live {
         let row = rows.first().ok_or_else(too_few)?;
         let told = match get::<Option<i64>>(row, 0)? {
             Some(token) => Outcome::Done { token: token.cast_unsigned(), woke: u32::try_from(get::<i32>(row, 1)?).unwrap_or(0) },
-            None => Outcome::Refused(Box::new(name_rows(&put.name, row, 3)?)),
+            None => refusal(&put.name, row)?,
         };
         Ok(Answer { clock: get(row, 7)?, told })
     }
@@ -270,7 +273,7 @@ impl Live {
         let bytes: Vec<&[u8]> = names.iter().map(|name| name.as_str().as_bytes()).collect();
         let rows = self.query_within(alone, &self.texts.read, &[(&bytes, Type::BYTEA_ARRAY)]).await?;
         let clock = get(rows.first().ok_or_else(too_few)?, 4)?;
-        let told = names.iter().zip(&rows).map(|(name, row)| name_rows(name, row, 0)).collect::<Result<_, _>>()?;
+        let told = names.iter().zip(&rows).map(|(name, row)| name_rows(name, row, 0, clock)).collect::<Result<_, _>>()?;
         Ok(Answer { clock, told })
     }
 }
@@ -302,6 +305,20 @@ impl Statements for Live {
 
     fn read<'a>(&'a self, names: &'a [Name]) -> BoxFuture<'a, Result<Answer<Vec<NameRows>>, Failed>> {
         Box::pin(async move { self.run_read(false, names).await })
+    }
+
+    fn standing<'a>(&'a self, name: &'a Name, place: PartKey, at: Instant) -> BoxFuture<'a, Result<Answer<Standing>, Failed>> {
+        Box::pin(self.run_standing(name, place, at))
+    }
+
+    fn extend_place<'a>(
+        &'a self,
+        name: &'a Name,
+        place: PartKey,
+        left: Duration,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<bool, Failed>> {
+        Box::pin(self.run_extend_place(name, place, left, until))
     }
 
     fn is_fenced<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool, Failed>> {

@@ -12,7 +12,7 @@ use crate::name::Name;
 const NAMES: usize = 10_000;
 
 /// A name with more part rows than this is read again for each step.
-const PARTS: usize = 64;
+pub(super) const PARTS: usize = 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Cache(Mutex<HashMap<Name, NameRows>>);

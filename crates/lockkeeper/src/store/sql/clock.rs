@@ -9,6 +9,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::backend::Finding;
 use crate::runtime::Instant;
 
 /// Two clocks may drift apart by this part of the time since they were compared.
@@ -19,6 +20,22 @@ const STALE: Duration = Duration::from_secs(30);
 
 /// A step that the server carries out later than this after it was computed is computed again.
 const SLACK: i64 = 1_000_000;
+
+/// Clocks that differ by more µs than this are worth a word in `doctor`.
+const SKEW: u64 = 5_000_000;
+
+/// What `doctor` says of the server's clock beside that of this machine, both in µs since 1970.
+pub(crate) fn compared(server: i64, ours: u64) -> Finding {
+    let skew = u64::try_from(server).unwrap_or(0).abs_diff(ours);
+    if skew <= SKEW {
+        return Finding::fine("clock", format!("{} ms from this machine's", skew / 1_000));
+    }
+    let says = format!(
+        "the server's and this machine's clocks differ by {} s; locks use the server's only, so they are safe; see to the time service of both",
+        skew / 1_000_000
+    );
+    Finding::doubtful("clock", says)
+}
 
 /// What is known of a server's clock.
 #[derive(Debug)]
@@ -134,7 +151,7 @@ fn micros(at: Instant) -> i64 {
     i64::try_from(at.as_nanos() / 1_000).unwrap_or(i64::MAX / 4)
 }
 
-fn instant(micros: i64) -> Instant {
+pub(super) fn instant(micros: i64) -> Instant {
     Instant::from_nanos(u64::try_from(micros).unwrap_or(0).saturating_mul(1_000))
 }
 
@@ -195,6 +212,21 @@ mod tests {
         let left = Duration::from_secs(30);
         let window = clock.window(at(weekend + SECOND));
         assert!(window.uncertainty() < Duration::from_millis(2) && left - window.at_least(left) < Duration::from_millis(4));
+    }
+
+    #[test]
+    fn clocks_that_differ_by_seconds_are_doubtful() {
+        use crate::backend::Verdict;
+        let hour = 3_600 * SECOND;
+        for (server, verdict) in [
+            (hour, Verdict::Fine),
+            (hour + 5 * SECOND, Verdict::Fine),
+            (hour + 5 * SECOND + 1, Verdict::Doubtful),
+            (hour - 6 * SECOND, Verdict::Doubtful),
+            (-SECOND, Verdict::Doubtful),
+        ] {
+            assert_eq!(compared(server, hour.unsigned_abs()).verdict, verdict, "{server}");
+        }
     }
 
     #[test]

@@ -24,6 +24,11 @@ pub(crate) trait Dial: fmt::Debug + Send + Sync + 'static {
     /// The thread that drives the connections.
     fn worker(&self) -> &Worker;
 
+    /// Whether clients that wait queue for a named lock of the server, as a hint when to look.
+    fn has_hints(&self) -> bool {
+        false
+    }
+
     /// Opens a connection to a server that can be written to, with its clock measured. Does not take for ever.
     fn open(&self) -> BoxFuture<'_, Result<Self::Live>>;
 }

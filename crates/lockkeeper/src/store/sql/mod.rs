@@ -9,6 +9,7 @@
 mod batch;
 pub(crate) mod cache;
 pub(crate) mod clock;
+mod hint;
 pub(crate) mod link;
 pub(crate) mod poll;
 mod requests;
@@ -16,15 +17,18 @@ pub(crate) mod rows;
 mod step;
 pub(crate) mod store;
 pub(crate) mod text;
+pub(crate) mod waiting;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::Wake;
 use crate::name::Name;
-use crate::runtime::{BoxFuture, Runtime};
+use crate::runtime::{BoxFuture, Instant, Runtime};
+use crate::store::kit::far_ends::FarEnds;
 use crate::store::kit::rows::PartRow;
 use batch::Batch;
 use cache::{Cache, Turns};
@@ -33,6 +37,7 @@ pub(crate) use link::{Dial, Link};
 use poll::Seen;
 use rows::{NameRows, PartKey};
 use store::Wakeups;
+use waiting::{LongQueues, Standing};
 
 /// What a step writes to one name.
 #[derive(Clone, Debug)]
@@ -50,6 +55,10 @@ pub(crate) struct Put {
     pub(crate) parts: Vec<PartRow<()>>,
     pub(crate) deleted: Vec<PartKey>,
     pub(crate) wake: Wake,
+    /// Nothing lies under the name afterwards, neither in its head row nor in part rows. Whoever is told of it knows all rows.
+    pub(crate) frees: bool,
+    /// It has to be on disk before it counts. A release has not: if it is lost in a crash, the hold ends with its lease.
+    pub(crate) lasting: bool,
 }
 
 /// When the server may carry out a step, in µs on its clock.
@@ -67,6 +76,8 @@ pub(crate) enum Outcome {
     Done { token: u64, woke: u32 },
     /// Nothing was written; these are the rows now.
     Refused(Box<NameRows>),
+    /// Nothing was written, and the statement had to wait for the row: it knows the head row, but not the part rows that belong to it.
+    Outdated,
 }
 
 /// The answer of a statement.
@@ -116,6 +127,19 @@ pub(crate) trait Statements: fmt::Debug + Send + Sync + 'static {
     /// The rows of some names, all as of one moment.
     fn read<'a>(&'a self, names: &'a [Name]) -> BoxFuture<'a, Result<Answer<Vec<NameRows>>, Failed>>;
 
+    /// The head row of a name and few of its part rows: this place of a waiter, the first one and the one before it; and how many stand before it
+    /// that have not ended by `at`.
+    fn standing<'a>(&'a self, name: &'a Name, place: PartKey, at: Instant) -> BoxFuture<'a, Result<Answer<Standing>, Failed>>;
+
+    /// Extends a place to `until`, if at least `left` of it is left on the server's clock. Tells whether it was. The version of the name stays.
+    fn extend_place<'a>(
+        &'a self,
+        name: &'a Name,
+        place: PartKey,
+        left: Duration,
+        until: Instant,
+    ) -> BoxFuture<'a, Result<bool, Failed>>;
+
     /// Whether a transaction of a user fences the name, so that no grant passes before it ends.
     fn is_fenced<'a>(&'a self, name: &'a Name) -> BoxFuture<'a, Result<bool, Failed>>;
 
@@ -135,6 +159,16 @@ pub(crate) trait Statements: fmt::Debug + Send + Sync + 'static {
 
     /// Marks rows as waited for by this store for `window` µs, so that a release tells that somebody waits. A row that is locked is left out.
     fn mark<'a>(&'a self, names: &'a [Name], window: i64) -> BoxFuture<'a, Result<(), Failed>>;
+
+    /// Queues for the named lock of a name for so long; tells whether it was got. Only asked where [`Dial::has_hints`].
+    fn hint<'a>(&'a self, _name: &'a Name, _wait: Duration) -> BoxFuture<'a, Result<bool, Failed>> {
+        Box::pin(std::future::ready(Ok(false)))
+    }
+
+    /// Gives the named lock of a name back.
+    fn unhint<'a>(&'a self, _name: &'a Name) -> BoxFuture<'a, Result<(), Failed>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Keeps the card of a client for `ttl` µs.
     fn announce<'a>(&'a self, id: &'a str, ttl: i64, card: &'a [u8]) -> BoxFuture<'a, Result<(), Failed>>;
@@ -157,22 +191,30 @@ pub(crate) struct Steps<D: Dial> {
     pub(crate) wakeups: Arc<dyn Wakeups>,
     cache: Arc<Cache>,
     turns: Turns,
+    long_queues: Arc<LongQueues>,
     batch: Arc<Batch>,
+    /// Holds of ours that the server keeps for too long.
+    far_ends: FarEnds,
 }
 
 impl<D: Dial> Steps<D> {
-    pub(crate) fn new(link: Link<D>, runtime: Runtime, wakeups: Arc<dyn Wakeups>) -> Self {
-        Self { link, runtime, wakeups, cache: Arc::default(), turns: Turns::default(), batch: Arc::default() }
+    /// `cache` is what `wakeups` may know of names, too.
+    pub(crate) fn new(link: Link<D>, runtime: Runtime, wakeups: Arc<dyn Wakeups>, cache: Arc<Cache>) -> Self {
+        let (turns, long_queues, batch, far_ends) = (Turns::default(), Arc::default(), Arc::default(), FarEnds::default());
+        Self { link, runtime, wakeups, cache, turns, long_queues, batch, far_ends }
     }
 
     /// The same over another connection. Both remember rows together.
     pub(crate) fn another(&self) -> Self {
         let (runtime, wakeups, cache) = (self.runtime.clone(), Arc::clone(&self.wakeups), Arc::clone(&self.cache));
-        Self { link: self.link.another(), runtime, wakeups, cache, turns: Turns::default(), batch: Arc::default() }
+        let (turns, batch, far_ends) = (Turns::default(), Arc::default(), self.far_ends.clone());
+        let long_queues = Arc::clone(&self.long_queues);
+        Self { link: self.link.another(), runtime, wakeups, cache, turns, long_queues, batch, far_ends }
     }
 
     /// A step was written: remembers its rows, and tells how many wait here for what it freed.
     fn wrote(&self, put: &Put, after: NameRows, token: u64) -> u32 {
+        self.long_queues.wrote(put, after.parts.len());
         self.cache.keep(&put.name, step::written(after, put, token));
         self.wakeups.wrote(put)
     }

@@ -12,14 +12,15 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::hint::{self, Hint};
 use super::store::Wakeups;
 use super::{Dial, Failed, Link, Put, Statements as _};
-use crate::backend::{Subscription, Watch};
+use crate::backend::{Kind, Subscription, Watch};
 use crate::error::Result;
 use crate::model::Wake;
 use crate::name::Name;
 use crate::owner::WireOwner;
-use crate::runtime::{self, BoxFuture, Instant, Runtime};
+use crate::runtime::{self, BoxFuture, Instant, Runtime, log};
 use crate::store::kit::listeners::Listeners;
 
 /// The pause between two looks: after a change, and what it grows to while nothing changes.
@@ -34,6 +35,9 @@ const RENEWED: Duration = Duration::from_secs(3);
 
 /// How often a waiter that begins tries to mark a row that others have locked. The next look goes on.
 const MARKINGS: u32 = 10;
+
+/// So many looks in a row tell nothing while the client queues for the hint and others take turns.
+const UNTOLD: u32 = 4;
 
 /// Names in one statement.
 const NAMES: usize = 1_000;
@@ -80,6 +84,10 @@ struct KnownName {
     seen: Option<Seen>,
     /// The look that had begun when a step of this store was written. What that look tells may be older than the step.
     written_in: u64,
+    /// What the last look found and did not tell, and how many in a row told nothing.
+    untold: Option<(Option<Seen>, u32)>,
+    /// It is a mutex: one of those that wait gets it, so their order may come by the hint. Readers and permits are for several.
+    mutex: bool,
 }
 
 /// The names that are waited for, and their versions as of the last look.
@@ -93,6 +101,9 @@ pub(crate) struct Poll<D: Dial> {
     state: Mutex<State>,
     /// Somebody began to wait.
     wanted: Arc<Notify>,
+    /// One look at a time: an older answer must not come after a newer one.
+    looking: tokio::sync::Mutex<()>,
+    pub(super) hint: Hint,
 }
 
 #[derive(Debug, Default)]
@@ -102,8 +113,8 @@ struct State {
 
 impl<D: Dial> Poll<D> {
     pub(crate) fn new(link: Link<D>) -> Arc<Self> {
-        let (listeners, known, marks, state, wanted) = Default::default();
-        Arc::new(Self { link, listeners, known, marks, state, wanted })
+        let (listeners, known, marks, state, wanted, looking, hint) = Default::default();
+        Arc::new(Self { link, listeners, known, marks, state, wanted, looking, hint })
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -117,12 +128,30 @@ impl<D: Dial> Poll<D> {
             state.running = true;
             let dial = self.link.dial();
             dial.worker().spawn(looks(Arc::downgrade(self), dial.runtime().clone(), Arc::clone(&self.wanted)));
+            if dial.has_hints() {
+                dial.worker().spawn(hint::queue(Arc::downgrade(self), self.link.another(), dial.runtime().clone()));
+            }
         }
     }
 
-    async fn versions(&self, names: &[Name]) -> std::result::Result<HashMap<Name, Seen>, Failed> {
-        let live = self.link.live().await.map_err(Failed::Error)?;
+    async fn versions(link: &Link<D>, names: &[Name]) -> std::result::Result<HashMap<Name, Seen>, Failed> {
+        let live = link.live().await.map_err(Failed::Error)?;
         live.versions(names).await
+    }
+
+    /// A mutex that somebody here waits for outside of a queue, whom the order in which clients get a named lock would serve.
+    pub(super) fn waited_for(&self) -> Option<Name> {
+        self.listeners.keys().into_iter().find(|name| self.is_waited_for(name))
+    }
+
+    pub(super) fn is_waited_for(&self, name: &Name) -> bool {
+        let mutex = self.known().names.get(name).is_some_and(|known| known.mutex);
+        mutex && self.listeners.has_unfiltered(name)
+    }
+
+    /// Ends a long pause between looks.
+    pub(super) fn look_soon(&self) {
+        self.wanted.notify_one();
     }
 
     fn marks(&self) -> MutexGuard<'_, HashMap<Name, Instant>> {
@@ -154,17 +183,23 @@ impl<D: Dial> Poll<D> {
     /// Looks once at all names that are waited for; gives how many changed.
     async fn look(&self) -> std::result::Result<usize, Failed> {
         let names = self.listeners.keys();
+        self.known().names.retain(|name, _| self.listeners.has_any(name));
+        self.marks().retain(|name, _| self.listeners.has_any(name));
+        self.mark(&names).await?;
+        self.look_at(&self.link, &names).await
+    }
+
+    /// Looks at some names; gives how many changed.
+    pub(super) async fn look_at(&self, link: &Link<D>, names: &[Name]) -> std::result::Result<usize, Failed> {
+        let _one = self.looking.lock().await;
         let look = {
             let mut known = self.known();
-            known.names.retain(|name, _| self.listeners.has_any(name));
             known.look += 1;
             known.look
         };
-        self.marks().retain(|name, _| self.listeners.has_any(name));
-        self.mark(&names).await?;
         let mut changed = 0;
         for names in names.chunks(NAMES) {
-            let found = self.versions(names).await?;
+            let found = Self::versions(link, names).await?;
             let mut known = self.known();
             for name in names {
                 let now = found.get(name).copied();
@@ -174,7 +209,19 @@ impl<D: Dial> Poll<D> {
                     changed += 1;
                     continue;
                 }
-                known.names.insert(name.clone(), KnownName { seen: now, written_in: 0 });
+                if let Some(before) = known.names.get_mut(name)
+                    && before.seen != now
+                    && self.hint.is_queued_for(name)
+                {
+                    // Others take turns, and ours comes by the hint. If nobody took what was free at the last look, the hint is of no use.
+                    let (last, count) = before.untold.unwrap_or((before.seen, 0));
+                    if last != now && count < UNTOLD {
+                        before.untold = Some((now, count + 1));
+                        continue;
+                    }
+                }
+                let mutex = before.is_some_and(|before| before.mutex);
+                known.names.insert(name.clone(), KnownName { seen: now, written_in: 0, untold: None, mutex });
                 let before = before.map(|before| before.seen);
                 changed += usize::from(before != Some(now));
                 match (before.flatten(), now) {
@@ -198,12 +245,15 @@ impl<D: Dial> Wakeups for Poll<D> {
     }
 
     fn wrote(&self, put: &Put) -> u32 {
+        self.hint.wrote(put);
         {
             let mut known = self.known();
             let look = known.look;
             // One that had no row before is told of once more by the next look.
             if let Some(name) = known.names.get_mut(&put.name)
                 && let Some(seen) = &mut name.seen
+                // Where a look compares versions alone, a step of another store between the two would never be told. The next look tells it.
+                && (seen.wake.is_some() || put.version == Some(seen.version))
             {
                 (*seen, name.written_in) = (seen.after(put), look);
             }
@@ -214,13 +264,17 @@ impl<D: Dial> Wakeups for Poll<D> {
 
     fn subscribe(self: Arc<Self>, watch: Watch) -> BoxFuture<'static, Result<Subscription>> {
         Box::pin(async move {
-            let name = watch.name.clone();
+            let (name, mutex) = (watch.name.clone(), watch.kind == Kind::Mutex);
             let subscription = self.listeners.subscribe(watch);
             // The waiter asks once more after this. What changes later differs from what is seen here.
             if !self.known().names.contains_key(&name) {
-                let found = self.versions(std::slice::from_ref(&name)).await.map_err(Failed::into_error)?;
+                let found = Self::versions(&self.link, std::slice::from_ref(&name)).await.map_err(Failed::into_error)?;
                 let seen = found.get(&name).copied();
-                self.known().names.entry(name.clone()).or_insert(KnownName { seen, written_in: 0 });
+                let known = KnownName { seen, written_in: 0, untold: None, mutex };
+                self.known().names.entry(name.clone()).or_insert(known);
+            }
+            if let Some(known) = self.known().names.get_mut(&name) {
+                known.mutex = mutex;
             }
             // A release before the mark is seen by the request that follows; one after it sees the mark. The row may be locked by a step.
             for _ in 0..MARKINGS {
@@ -232,7 +286,8 @@ impl<D: Dial> Wakeups for Poll<D> {
                 runtime.sleep_until(runtime.now().plus(runtime::jitter(PAUSES.0 / 5, PAUSES.0))).await;
             }
             self.start();
-            self.wanted.notify_one();
+            self.look_soon();
+            self.hint.wanted();
             Ok(subscription)
         })
     }
@@ -243,7 +298,8 @@ async fn looks<D: Dial>(poll: Weak<Poll<D>>, runtime: Runtime, wanted: Arc<Notif
     let mut pause = PAUSES.0;
     loop {
         let Some(there) = poll.upgrade() else { return };
-        let idle = there.listeners.is_empty();
+        let (idle, names) = (there.listeners.is_empty(), there.listeners.keys().len());
+        let (shortest, longest) = there.hint.pauses(PAUSES, names);
         drop(there);
         if idle {
             // Ends with the store: a store that is gone has nobody who waits, and is looked for now and then.
@@ -251,23 +307,24 @@ async fn looks<D: Dial>(poll: Weak<Poll<D>>, runtime: Runtime, wanted: Arc<Notif
             pause = PAUSES.0;
             continue;
         }
+        pause = pause.clamp(shortest, longest);
         let soon = runtime.now().plus(runtime::jitter(pause / 2, pause));
         let begun = tokio::select! {
             () = runtime.sleep_until(soon) => false,
-            () = wanted.notified(), if pause > PAUSES.0 => true,
+            () = wanted.notified(), if pause > shortest => true,
         };
         if begun {
-            pause = PAUSES.0;
+            pause = Duration::ZERO;
             continue;
         }
         let Some(there) = poll.upgrade() else { return };
         let looked = runtime::within(LIMIT, Box::pin(there.look())).await;
         pause = match looked {
-            Some(Ok(0)) => (pause * 2).min(PAUSES.1),
-            Some(Ok(_)) => PAUSES.0,
+            Some(Ok(0)) => pause * 2,
+            Some(Ok(_)) => Duration::ZERO,
             failed => {
                 if let Some(Err(failed)) = failed {
-                    tracing::debug!(error = %failed.into_error(), "could not look for changes; waiters ask by themselves");
+                    log!(debug, error = %failed.into_error(), "could not look for changes; waiters ask by themselves");
                 }
                 PAUSES.1
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::clock::Window;
 use super::rows::{NameRows, Work};
-use super::step::{self, ATTEMPTS, Plan};
+use super::step::{self, Plan};
 use super::{Dial, Failed, Outcome, Put, Statements as _, Steps};
 use crate::backend::{
     Acquire, Attempt, AttemptAll, Busy, Count, CountOutcome, Grant, Holder, Release, Released, Renew, Renewed, Snapshot,
@@ -37,8 +37,13 @@ const RENEWAL_ROUNDS: u32 = 8;
 
 impl<D: Dial> Steps<D> {
     pub(crate) async fn acquire(&self, request: Acquire) -> Result<Attempt> {
+        match self.still_busy(&request).await {
+            Ok(Some(attempt)) => return Ok(attempt),
+            Ok(None) | Err(Failed::Blocked(_)) => {}
+            Err(Failed::Error(error)) => return Err(error),
+        }
         let (name, lease) = (request.name.clone(), request.lease);
-        let plan = Plan { not_after: request.not_after, verify: false, attempts: 1 };
+        let plan = Plan { attempts: 1, ..Plan::until(request.not_after) };
         let mut attempts = 0;
         loop {
             attempts += 1;
@@ -72,9 +77,11 @@ impl<D: Dial> Steps<D> {
 
     pub(crate) async fn release(&self, request: Release) -> Result<Released> {
         let name = request.name.clone();
+        // Its place may have ended, and then there is no row whose removal would tell.
+        self.long_queues.forget(&name, request.owner);
         let then = request.then.as_ref().map(|then| (then.lease, then.not_after));
         // A successor that came too late is answered as such; the release itself is never late.
-        let plan = Plan { not_after: Instant::NEVER, verify: true, attempts: ATTEMPTS };
+        let plan = Plan { verify: true, lasting: false, ..Plan::until(Instant::NEVER) };
         let plan = then.map_or(plan, |(_, not_after)| Plan { not_after, attempts: 1, ..plan });
         let alone = request.then.as_ref().map(|then| (Release { then: None, ..request.clone() }, then.place.is_some()));
         let released = self.try_step(&name, plan, move |engine, window| {
@@ -86,7 +93,7 @@ impl<D: Dial> Steps<D> {
             (Ok(released), _) => released,
             // A fenced transaction holds up the successor, which asks again. It does not hold up the release.
             (Err(Failed::Blocked(_)), Some((request, placed))) => {
-                let plan = Plan { not_after: Instant::NEVER, verify: true, attempts: ATTEMPTS };
+                let plan = Plan { verify: true, lasting: false, ..Plan::until(Instant::NEVER) };
                 let (released, woke) = self.step(&name, plan, move |engine, _| engine.release(&request)).await?;
                 let next = Attempt::Busy(blocked(self.is_fenced(&name).await, placed));
                 (Released { next: Some(next), ..released }, woke)
@@ -100,7 +107,7 @@ impl<D: Dial> Steps<D> {
     pub(crate) async fn count(&self, request: Count) -> Result<CountOutcome> {
         let name = request.name.clone();
         let not_after = if request.op.is_read() { Instant::NEVER } else { request.not_after };
-        let plan = Plan { not_after, verify: false, attempts: ATTEMPTS };
+        let plan = Plan::until(not_after);
         let counted = self.step(&name, plan, move |engine, window| {
             let not_after = window.translate(request.not_after);
             let remember = request.remember.saturating_add(window.uncertainty());
@@ -110,7 +117,7 @@ impl<D: Dial> Steps<D> {
     }
 
     pub(crate) async fn force_release(&self, name: Name) -> Result<Vec<Holder>> {
-        let plan = Plan { not_after: Instant::NEVER, verify: false, attempts: ATTEMPTS };
+        let plan = Plan::until(Instant::NEVER);
         let of = name.clone();
         Ok(self.step(&name, plan, move |engine, _| engine.force_release(&of)).await?.0)
     }
@@ -146,7 +153,7 @@ impl<D: Dial> Steps<D> {
     pub(crate) async fn acquire_all(&self, requests: Vec<Acquire>) -> Result<AttemptAll> {
         let leases: Vec<Duration> = requests.iter().map(|request| request.lease).collect();
         let not_after = requests.iter().map(|request| request.not_after).min().unwrap_or(Instant::NEVER);
-        let plan = Plan { not_after, verify: false, attempts: ATTEMPTS };
+        let plan = Plan::until(not_after);
         let names: Vec<Name> = requests.iter().map(|request| request.name.clone()).collect::<BTreeSet<_>>().into_iter().collect();
         let mut known: BTreeMap<Name, NameRows> = BTreeMap::new();
         let run = move |engine: &mut RecordEngine<'_, Work>, window: &Window| {
@@ -166,6 +173,10 @@ impl<D: Dial> Steps<D> {
                 known = names.iter().cloned().zip(self.read(&live, &names).await?).collect();
             }
             let window = live.clock().window(self.runtime.now());
+            if known.values().any(|rows| rows.has_doubtful_place(window.now())) {
+                known.clear();
+                continue;
+            }
             let mut work = Work::default();
             known.iter().for_each(|(name, rows)| work.add(name, rows.clone()));
             let computed = step::compute(&run, work, &window, || self.version());
@@ -225,8 +236,10 @@ impl<D: Dial> Steps<D> {
             let names: BTreeSet<&Name> = open.iter().map(|index| &requests[*index].name).collect();
             let mut work = Work::default();
             let mut unknown = Vec::new();
+            let now = live.clock().window(self.runtime.now()).now();
             for name in names {
-                match current.get(name).cloned().or_else(|| if round == 0 { self.cache.get(name) } else { None }) {
+                let remembered = || self.cache.get(name).filter(|rows| round == 0 && !rows.has_doubtful_place(now));
+                match current.get(name).cloned().or_else(remembered) {
                     Some(rows) => work.add(name, rows),
                     None => unknown.push(name.clone()),
                 }
@@ -238,12 +251,12 @@ impl<D: Dial> Steps<D> {
                 }
             }
             let window = live.clock().window(self.runtime.now());
-            let run = |engine: &mut RecordEngine<'_, Work>, window: &Window| -> Result<Vec<(usize, Result<Renewed>)>> {
-                let renewed = open.iter().map(|index| {
-                    let request = &requests[*index];
-                    let lease = request.lease.map(|lease| lease.saturating_add(window.uncertainty()));
-                    (*index, engine.renew(&Renew { lease, ..request.clone() }))
-                });
+            let asked = self.far_ends.ask(open.iter().map(|index| &requests[*index]), || self.runtime.now());
+            let run = |engine: &mut RecordEngine<'_, Work>, window: &Window| -> Result<Vec<(usize, Result<Option<Instant>>)>> {
+                let renewed = open
+                    .iter()
+                    .zip(&asked)
+                    .map(|(index, asked)| (*index, engine.renew_as(&requests[*index], &asked.prolonged(window.uncertainty()))));
                 Ok(renewed.collect())
             };
             let changed: BTreeSet<Name>;
@@ -259,7 +272,7 @@ impl<D: Dial> Steps<D> {
             };
             let mut settled: BTreeSet<Name> = BTreeSet::new();
             if !puts.is_empty() {
-                let plan = Plan { not_after: Instant::NEVER, verify: false, attempts: ATTEMPTS };
+                let plan = Plan::until(Instant::NEVER);
                 let sent = self.runtime.now();
                 if let Some(answer) = unless_blocked(live.put_each(&puts, plan.bounds(&window)).await)? {
                     live.clock().observe(answer.clock, sent, self.runtime.now());
@@ -270,18 +283,22 @@ impl<D: Dial> Steps<D> {
                                 settled.insert(put.name.clone());
                             }
                             Outcome::Refused(rows) => drop(current.insert(put.name.clone(), *rows)),
+                            Outcome::Outdated => drop(current.remove(&put.name)),
                         }
                     }
                 }
             }
-            for (index, renewed) in computed {
+            for ((index, ends), asked) in computed.into_iter().zip(&asked) {
                 let name = &requests[index].name;
                 // Nothing to write: right if the rows are those of the server.
                 let confirmed = !changed.contains(name) && current.contains_key(name);
                 if settled.contains(name) || confirmed {
-                    answers[index] = Some(
-                        renewed.map(|renewed| if renewed.is_kept() { Renewed::kept(requests[index].lease) } else { renewed }),
-                    );
+                    let now = window.now();
+                    let told = |end: Option<Instant>| Some((end?, end?.since(now))).filter(|(end, _)| asked.is_far(*end, now));
+                    answers[index] = Some(ends.map(|end| {
+                        self.far_ends.answered(&requests[index], asked, told(end), || self.runtime.now());
+                        end.map_or(Renewed::Gone, |_| Renewed::kept(requests[index].lease))
+                    }));
                 }
             }
         }
@@ -313,7 +330,7 @@ fn unless_blocked<T>(answered: std::result::Result<T, Failed>) -> Result<Option<
 }
 
 /// A request with its times on the server's clock. Its lease counts from the latest time that the server may have.
-fn on_server(request: &Acquire, window: &Window) -> Acquire {
+pub(super) fn on_server(request: &Acquire, window: &Window) -> Acquire {
     let longer = |time: Duration| time.saturating_add(window.uncertainty());
     Acquire {
         not_after: window.translate(request.not_after),
@@ -325,7 +342,7 @@ fn on_server(request: &Acquire, window: &Window) -> Acquire {
 }
 
 /// An answer with the time to ask again on our clock: never later than a lease ends.
-fn here(attempt: Attempt, window: &Window) -> Attempt {
+pub(super) fn here(attempt: Attempt, window: &Window) -> Attempt {
     match attempt {
         Attempt::Busy(busy) => Attempt::Busy(waits_here(busy, window)),
         other => other,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::clock::instant;
 use super::text;
 use crate::error::Result;
 use crate::model::{Part, RequestRef, Role, Wake};
@@ -25,15 +26,41 @@ pub(crate) struct NameRows {
     pub(crate) head: Option<HeadRow<()>>,
     /// In the order of their keys.
     pub(crate) parts: BTreeMap<PartKey, PartRow<()>>,
+    /// The server's time when they were read.
+    pub(crate) as_of: Instant,
 }
 
 impl NameRows {
     /// Makes it of the columns of a table.
-    pub(crate) fn parse(name: &Name, version: Option<i64>, token: i64, body: Option<&str>, parts: Option<&str>) -> Result<Self> {
+    ///
+    /// `clock` is the server's in µs, read with them.
+    pub(crate) fn parse(
+        name: &Name,
+        clock: i64,
+        version: Option<i64>,
+        token: i64,
+        body: Option<&str>,
+        parts: Option<&str>,
+    ) -> Result<Self> {
         let token = token.cast_unsigned();
         let head = body.map(|body| text::parse_head(name, body, token)).transpose()?;
         let parts = parts.map(|parts| text::parse_parts(name, parts)).transpose()?.unwrap_or_default();
-        Ok(Self { version, token, head, parts: parts.into_iter().map(|row| (row.part.key(), row)).collect() })
+        let parts = parts.into_iter().map(|row| (row.part.key(), row)).collect();
+        Ok(Self { version, token, head, parts, as_of: instant(clock) })
+    }
+}
+
+impl NameRows {
+    /// Whether a place in the queue has ended between then and now. It may have been extended meanwhile, without a change of the version
+    /// ([`waiting`](super::waiting)); so a step must not be computed on these rows.
+    pub(crate) fn has_doubtful_place(&self, now: Instant) -> bool {
+        let since = |row: &PartRow<()>| row.part.expires > self.as_of && row.part.expires <= now;
+        self.parts.values().any(|row| row.part.role == Role::Waiter && since(row))
+    }
+
+    /// Whether the head row says that there are no part rows.
+    pub(crate) fn is_head_alone(&self) -> bool {
+        self.head.as_ref().is_none_or(|head| head.roles.is_empty())
     }
 }
 
@@ -146,5 +173,26 @@ impl Rows for Work {
         let wake = &mut self.name(name).wake;
         *wake = Wake { all: wake.all || waking.wake.all, head: wake.head.or(waking.wake.head) };
         Ok(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What had ended when it was read stays so. What ended since may have been extended.
+    #[test]
+    fn a_place_that_ended_since_it_was_read_is_doubtful() {
+        let name = Name::new("n").unwrap();
+        let owner = "00000000-0000-0000-0000-00000000beef:1";
+        let read = |expires: i64, role: Role| {
+            let parts = format!(r#"[[{}, 1, "{owner}", {expires}, "{{}}"]]"#, role.number());
+            NameRows::parse(&name, 10, Some(1), 1, None, Some(&parts)).unwrap()
+        };
+        let now = instant(20);
+        for (expires, doubtful) in [(9_000, false), (10_000, false), (10_001, true), (20_000, true), (20_001, false)] {
+            assert_eq!(read(expires, Role::Waiter).has_doubtful_place(now), doubtful, "{expires}");
+            assert!(!read(expires, Role::Reader).has_doubtful_place(now), "readers have no place");
+        }
     }
 }

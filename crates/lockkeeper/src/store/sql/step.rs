@@ -15,7 +15,7 @@ use crate::store::kit::engine::RecordEngine;
 const GUESSES: u32 = 2;
 
 /// After so many attempts that others stood in the way of, the request fails.
-pub(super) const ATTEMPTS: u32 = 40;
+const ATTEMPTS: u32 = 40;
 
 /// How long an attempt waits for a row lock, at the server or by asking again.
 const ROW_WAIT: Duration = Duration::from_millis(90);
@@ -30,6 +30,8 @@ pub(super) struct Plan {
     pub(super) verify: bool,
     /// After so many attempts that waited in vain for a row lock, give up.
     pub(super) attempts: u32,
+    /// See [`Put::lasting`].
+    pub(super) lasting: bool,
 }
 
 /// What a step computed.
@@ -106,6 +108,8 @@ impl<D: Dial> Steps<D> {
                 }
             }
             let window = live.clock().window(self.runtime.now());
+            known = known.filter(|rows| !rows.has_doubtful_place(window.now()));
+            current &= known.is_some();
             let rows = known.clone().unwrap_or_default();
             let version = rows.version;
             let mut computed = compute(&*run, Work::of(name, rows), &window, || self.version());
@@ -132,9 +136,10 @@ impl<D: Dial> Steps<D> {
                 (known, current) = (Some(found), true);
                 continue;
             }
-            let Some((put, after)) = computed.writes.pop() else {
+            let Some((mut put, after)) = computed.writes.pop() else {
                 return computed.answer.map(|answer| (answer, 0)).map_err(Failed::Error);
             };
+            put.lasting = plan.lasting || put.grants;
             let bounds = plan.bounds(&window);
             let sent = self.runtime.now();
             let answered = if put.version.is_none() {
@@ -161,6 +166,8 @@ impl<D: Dial> Steps<D> {
                             self.cache.keep(name, (*rows).clone());
                             (known, current) = (Some(*rows), true);
                         }
+                        // A guess on older part rows would be wrong.
+                        Outcome::Outdated => wrong_guesses = GUESSES,
                     }
                 }
                 Err(failed) => {
@@ -190,17 +197,22 @@ impl<D: Dial> Steps<D> {
     ) -> std::result::Result<Result<(T, u32)>, Failed> {
         let runtime = self.runtime.clone();
         let compute_locked = move |rows: NameRows, window: Window, name: Name| {
+            if rows.has_doubtful_place(window.now()) {
+                return (None, None);
+            }
             let mut computed = compute(&*run, Work::of(&name, rows), &window, || runtime.client_id().bits() as i64);
             let changed = computed.changed;
             // A row that does not exist cannot be locked: an insert waits for one of the same name that is about to commit.
             let writes = computed.writes.pop().filter(|(put, _)| changed || (plan.verify && put.version.is_none()));
             let (put, after) = writes.map_or((None, None), |(put, after)| (Some(put), Some(after)));
-            ((computed.answer, put.clone(), after), put.map(|put| (put, plan.bounds(&window))))
+            (Some((computed.answer, put.clone(), after)), put.map(|put| (put, plan.bounds(&window))))
         };
         let of = name.clone();
         let done = self.link.transaction(live, name.clone(), move |rows, window| compute_locked(rows, window, of)).await;
         let ((answer, put, after), outcome) = match done {
-            Ok(done) => done,
+            Ok((Some(computed), outcome)) => (computed, outcome),
+            // This client stood still after it had read the rows.
+            Ok((None, _)) => return Err(Failed::Blocked(contended(name))),
             Err(failed) => {
                 self.cache.forget(name);
                 return Err(failed);
@@ -227,6 +239,11 @@ impl<D: Dial> Steps<D> {
 }
 
 impl Plan {
+    /// A step that the server carries out not after this time.
+    pub(super) fn until(not_after: Instant) -> Self {
+        Self { not_after, verify: false, attempts: ATTEMPTS, lasting: true }
+    }
+
     /// When the server may write what was computed in this window.
     pub(super) fn bounds(&self, window: &Window) -> Bounds {
         let not_after = window.translate(self.not_after);
@@ -270,6 +287,8 @@ fn put(name: Name, work: &NameWork, token_before: u64, next: i64) -> Result<Put>
         parts: put.iter().filter_map(|key| rows.parts.get(key)).copied().collect(),
         deleted: deleted.iter().copied().collect(),
         wake: *wake,
+        frees: rows.head.is_none() && rows.parts.is_empty(),
+        lasting: true,
         name,
     })
 }

@@ -11,7 +11,7 @@ use crate::backend::{Capabilities, ClientCard, Forced, Holder, Kind, Listing, Pa
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::{Name, matches_pattern};
 use crate::owner::{ClientId, WireOwner};
-use crate::runtime::BoxFuture;
+use crate::runtime::{BoxFuture, log};
 use crate::store::kit::cards::{add_all_cards, add_cards};
 use crate::store::kit::listing;
 
@@ -148,7 +148,7 @@ impl<D: Dial> SqlStore<D> {
         // Now and then, by clients that hold something: rows that nobody uses any more are removed.
         let idle = i64::try_from(IDLE.as_micros()).unwrap_or(i64::MAX);
         if let Err(failed) = live.sweep(idle).await {
-            tracing::debug!(error = %failed.into_error(), "could not remove idle rows; the next client tries again");
+            log!(debug, error = %failed.into_error(), "could not remove idle rows; the next client tries again");
         }
         Ok(())
     }

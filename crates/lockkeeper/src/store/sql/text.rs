@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Put;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Detail, Head, Part, Role, Roles, Wake};
 use crate::name::Name;
@@ -59,20 +60,30 @@ pub(crate) fn nanos(at: Instant) -> i64 {
 }
 
 /// What a notification says. The name is in hexadecimal: a database may not have UTF-8 as its encoding.
-pub(crate) fn payload(name: &Name, wake: Wake) -> String {
-    let hex = hex(name.as_str().as_bytes());
-    let head = wake.head.map(|head| head.to_string()).unwrap_or_default();
-    format!("{} {head} {hex}", u8::from(wake.all))
+pub(crate) fn payload(put: &Put) -> String {
+    let hex = hex(put.name.as_str().as_bytes());
+    let head = put.wake.head.map(|head| head.to_string()).unwrap_or_default();
+    let free = if put.frees { format!(" {} {}", put.next, put.token) } else { String::new() };
+    format!("{} {head} {hex}{free}", u8::from(put.wake.all))
 }
 
-/// What a notification said; `None` if it is none of ours.
-pub(crate) fn parse_payload(text: &str) -> Option<(Name, Wake)> {
+/// What a notification tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) wake: Wake,
+    /// The version and the token of a name that nothing lies under any more.
+    pub(crate) free: Option<(i64, u64)>,
+}
+
+/// What a notification said; `None` if it is none of ours. Earlier versions end after the name.
+pub(crate) fn parse_payload(text: &str) -> Option<(Name, Told)> {
     let mut words = text.split(' ');
     let (all, head, hex) = (words.next()?, words.next()?, words.next()?);
     let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok()).collect();
     let name = Name::new(String::from_utf8(bytes?).ok()?).ok()?;
     let head = if head.is_empty() { None } else { Some(head.parse().ok()?) };
-    Some((name, Wake { all: all == "1", head }))
+    let free = words.next().zip(words.next()).and_then(|(version, token)| Some((version.parse().ok()?, token.parse().ok()?)));
+    Some((name, Told { wake: Wake { all: all == "1", head }, free }))
 }
 
 /// Bytes in hexadecimal.
@@ -123,7 +134,21 @@ mod tests {
         for wake in
             [Wake { all: true, head: None }, Wake { all: false, head: Some(owner) }, Wake { all: true, head: Some(owner) }]
         {
-            assert_eq!(parse_payload(&payload(&name, wake)), Some((name.clone(), wake)));
+            let put = |frees| Put {
+                name: name.clone(),
+                version: Some(1),
+                next: -7,
+                token: 9,
+                grants: false,
+                body: None,
+                parts: Vec::new(),
+                deleted: Vec::new(),
+                wake,
+                frees,
+                lasting: true,
+            };
+            assert_eq!(parse_payload(&payload(&put(false))), Some((name.clone(), Told { wake, free: None })));
+            assert_eq!(parse_payload(&payload(&put(true))), Some((name.clone(), Told { wake, free: Some((-7, 9)) })));
         }
         for foreign in ["", "hello", "1  zz", "1  6", "1  00"] {
             assert_eq!(parse_payload(foreign), None, "{foreign:?}");

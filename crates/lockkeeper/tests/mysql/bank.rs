@@ -1,13 +1,13 @@
 //! Processes that add to a balance under a lock, and are stopped for longer than their lease in the middle of it: with the fence no update is lost, and
-//! without it some are. Each SQL store has the transaction, in its `Teller`.
+//! without it some are. The example `sql_fence_bank` shows it on PostgreSQL.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lockkeeper::Client;
 
-use crate::bench::Bench;
-use crate::fence::Teller;
+use super::bench::Bench;
+use super::fence::Teller;
 
 /// The lease of the bank's workers. They are paused for longer.
 const LEASE: Duration = Duration::from_secs(1);
@@ -48,16 +48,23 @@ async fn worker() {
     println!("acknowledged {acknowledged}");
 }
 
+/// The name of the test [`worker`], of which there is one per server.
+fn worker_test() -> String {
+    let module = module_path!().split_once("::").expect("in a crate").1;
+    format!("{module}::worker")
+}
+
 /// Lets processes add to a balance while they are stopped past their leases; gives how many acknowledged additions are missing.
 async fn lost_updates(url: &str, role: &str, pauses: u32) -> i64 {
     let mut teller = Teller::open(url).await;
     teller.found().await;
-    let open = std::env::temp_dir().join(format!("lockkeeper-bank-{}-{role}", std::process::id()));
+    let open =
+        std::env::temp_dir().join(format!("lockkeeper-{}-{}-{role}", worker_test().replace("::", "-"), std::process::id()));
     std::fs::write(&open, "").unwrap();
     let mut workers: Vec<Child> = (0..3)
         .map(|_| {
             Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "bank::worker", "--nocapture"])
+                .args(["--exact", &worker_test(), "--nocapture"])
                 .env(ROLE, format!("{role} {url}"))
                 .env(OPEN, &open)
                 .stdin(Stdio::null())

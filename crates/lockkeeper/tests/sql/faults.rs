@@ -9,19 +9,14 @@ use lockkeeper::name::Name;
 use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::proxy::{Fault, Proxy};
 
-use crate::bench::{Bench, connect, is_granted, release};
+use super::bench::{Bench, MORE_FAULTS, connect, is_granted, on_the_wire, release};
 
 /// A store of the bench's tables behind a proxy.
-async fn behind(bench: &Bench) -> (Proxy, Arc<dyn Backend>) {
+pub(crate) async fn behind(bench: &Bench) -> (Proxy, Arc<dyn Backend>) {
     let proxy = Proxy::start(bench.server.port).await;
     let url = bench.url.replace(&format!(":{}/", bench.server.port), &format!(":{}/", proxy.port));
     let store = connect(&url, &bench.runtime).await;
     (proxy, store)
-}
-
-/// What a name is called in statements.
-fn in_hex(name: &str) -> String {
-    name.bytes().map(|byte| format!("{byte:02x}")).collect()
 }
 
 async fn is_held(bench: &Bench, name: &str) -> bool {
@@ -33,7 +28,8 @@ async fn is_held(bench: &Bench, name: &str) -> bool {
 async fn whatever_is_lost_or_cut_answers_stay_true() {
     let Some(bench) = Bench::open("lost and cut").await else { return };
     let (proxy, store) = behind(&bench).await;
-    let mut faults = vec![Fault::LoseReply, Fault::LoseRequest];
+    let mut faults = vec![Fault::LoseReply];
+    faults.extend(MORE_FAULTS);
     faults.extend([0, 1, 4, 5, 60, 400].map(Fault::CutRequest));
     faults.extend([0, 1, 3, 4, 7, 12, 30, 60, 90].map(Fault::CutReply));
     for (number, fault) in (0_u64..).zip(faults) {
@@ -45,7 +41,7 @@ async fn whatever_is_lost_or_cut_answers_stay_true() {
                 assert!(is_granted(store.acquire(bench.ask(&name, owner)).await.unwrap()));
                 store.release(release(&name, owner)).await.unwrap();
             }
-            proxy.next(in_hex(&name), fault);
+            proxy.next(on_the_wire(&name), fault);
             let attempt = store.acquire(bench.ask(&name, owner + 1)).await;
             match attempt {
                 Ok(Attempt::Granted(_)) => assert!(is_held(&bench, &name).await, "{fault:?}"),
@@ -57,7 +53,7 @@ async fn whatever_is_lost_or_cut_answers_stay_true() {
             // Sent again it is granted, once.
             let again = async || matches!(store.acquire(bench.ask(&name, owner + 1)).await, Ok(Attempt::Granted(_)));
             async_until_within(Duration::from_secs(20), "granted again", again).await;
-            proxy.next(in_hex(&name), fault);
+            proxy.next(on_the_wire(&name), fault);
             let _ = store.release(release(&name, owner + 1)).await;
             let gone = async || store.release(release(&name, owner + 1)).await.is_ok();
             async_until_within(Duration::from_secs(20), "released", gone).await;
@@ -75,7 +71,7 @@ async fn a_request_that_arrives_late_is_not_carried_out() {
         let name = format!("late{limit}");
         assert!(is_granted(store.acquire(bench.ask(&name, 1)).await.unwrap()));
         store.release(release(&name, 1)).await.unwrap();
-        proxy.next(in_hex(&name), Fault::Hold);
+        proxy.next(on_the_wire(&name), Fault::Hold);
         let now = bench.runtime.now();
         let asked = bench.ask(&name, 2).with_times(now, now.plus(Duration::from_millis(limit)));
         let asking = tokio::spawn({
