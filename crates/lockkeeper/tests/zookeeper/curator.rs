@@ -1,9 +1,10 @@
-//! Beside the real Curator, in a Java process: exclusion, order, re-entrancy and crashes, both ways.
+//! Beside the real Curator, in a Java process: exclusion, order, re-entrancy and crashes, both ways. All of it with each version.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::java::{self, Curator};
+use crate::java::{Curator, Version};
+use crate::killed::no_update_is_lost_when_processes_of_both_sides_are_killed;
 use crate::site::{self, until};
 use lockkeeper_testkit::zookeeper::ZooKeeper;
 use tokio::time::timeout;
@@ -14,26 +15,26 @@ const SOON: Duration = Duration::from_secs(60);
 const LONG: Duration = Duration::from_secs(30);
 
 /// The session of a Curator that crashes: longer than a pause, and short enough to wait for its end.
-const SHORT: Duration = Duration::from_secs(8);
+pub(crate) const SHORT: Duration = Duration::from_secs(8);
 
 /// A client of ours, Curator, the path of their folder, a driver to look with, and the server, which lives as long as this does.
-type Both = (lockkeeper::Client, Curator, String, zookeeper_client::Client, Arc<ZooKeeper>);
+pub(crate) type Both = (lockkeeper::Client, Curator, String, zookeeper_client::Client, Arc<ZooKeeper>);
 
 /// Ours and Curator on one folder.
-async fn both(test: &str) -> Option<Both> {
-    let server = site::server(test)?;
-    if let Some(why) = java::missing() {
-        lockkeeper::conformance::skip(test, &why);
+pub(crate) async fn both(version: Version) -> Option<Both> {
+    if let Some(why) = version.missing() {
+        lockkeeper::conformance::skip("curator", &why);
         return None;
     }
+    let server = ZooKeeper::shared_of(version.server());
     let folder = site::fresh_folder(&server).await;
     let ours = site::client(&format!("zookeeper://{}/{folder}?session={}s", server.hosts(), LONG.as_secs())).await;
-    let curator = Curator::start(&server.hosts(), LONG).await;
+    let curator = Curator::start(version, &server.hosts(), LONG).await;
     let raw = site::raw(&server).await;
     Some((ours, curator, format!("/{folder}"), raw, server))
 }
 
-async fn nothing_is_left(raw: &zookeeper_client::Client, path: &str) {
+pub(crate) async fn nothing_is_left(raw: &zookeeper_client::Client, path: &str) {
     until("nothing is left", async || {
         let mut left = site::nodes(raw, path).await;
         for part in ["leases", "locks"] {
@@ -44,9 +45,8 @@ async fn nothing_is_left(raw: &zookeeper_client::Client, path: &str) {
     .await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_mutex_excludes_curator_and_the_other_way_round() {
-    let Some((ours, mut curator, folder, raw, _server)) = both("curator").await else { return };
+async fn a_mutex_excludes_curator_and_the_other_way_round(version: Version) {
+    let Some((ours, mut curator, folder, raw, _server)) = both(version).await else { return };
     let path = format!("{folder}/m");
     for _ in 0..5 {
         let guard = ours.mutex("m").lock().await.unwrap();
@@ -81,7 +81,7 @@ async fn count(file: &std::path::Path) {
 }
 
 /// Waits for the end of work that counts. Its rounds may take long on a busy machine, but never may none of them end.
-async fn while_it_counts<T>(file: &std::path::Path, work: impl Future<Output = T>) -> T {
+pub(crate) async fn while_it_counts<T>(file: &std::path::Path, work: impl Future<Output = T>) -> T {
     let mut work = std::pin::pin!(work);
     loop {
         let before = std::fs::read_to_string(file).unwrap();
@@ -92,11 +92,10 @@ async fn while_it_counts<T>(file: &std::path::Path, work: impl Future<Output = T
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_update_is_lost_between_curator_and_us() {
-    let Some((ours, mut curator, folder, raw, _server)) = both("curator").await else { return };
+async fn no_update_is_lost_between_curator_and_us(version: Version) {
+    let Some((ours, mut curator, folder, raw, _server)) = both(version).await else { return };
     for (name, kind, rounds) in [("m", "mutex", 50), ("w", "write", 30), ("s", "semaphore-1", 20)] {
-        let file = std::env::temp_dir().join(format!("lockkeeper-curator-count-{}-{name}", std::process::id()));
+        let file = std::env::temp_dir().join(format!("lockkeeper-curator-count-{}-{version:?}-{name}", std::process::id()));
         std::fs::write(&file, "0").unwrap();
         let path = format!("{folder}/{name}");
         let theirs: Vec<_> =
@@ -138,13 +137,12 @@ async fn no_update_is_lost_between_curator_and_us() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_of_both_are_served_in_the_order_in_which_they_came() {
-    let Some((ours, mut curator, folder, raw, server)) = both("curator").await else { return };
+async fn waiters_of_both_are_served_in_the_order_in_which_they_came(version: Version) {
+    let Some((ours, mut curator, folder, raw, server)) = both(version).await else { return };
     let path = format!("{folder}/m");
     let guard = ours.mutex("m").lock().await.unwrap();
     // Each writes its number while it holds the lock.
-    let file = std::env::temp_dir().join(format!("lockkeeper-curator-order-{}", std::process::id()));
+    let file = std::env::temp_dir().join(format!("lockkeeper-curator-order-{}-{version:?}", std::process::id()));
     std::fs::write(&file, "").unwrap();
     let mut tasks = Vec::new();
     for number in 0..8 {
@@ -173,9 +171,8 @@ async fn waiters_of_both_are_served_in_the_order_in_which_they_came() {
     nothing_is_left(&raw, &path).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn readers_and_writers_keep_the_rules_between_curator_and_us() {
-    let Some((ours, mut curator, folder, raw, _server)) = both("curator").await else { return };
+async fn readers_and_writers_keep_the_rules_between_curator_and_us(version: Version) {
+    let Some((ours, mut curator, folder, raw, _server)) = both(version).await else { return };
     let (lock, path) = (ours.rwlock("r"), format!("{folder}/r"));
     // Readers share.
     let reader = lock.read().await.unwrap();
@@ -204,9 +201,8 @@ async fn readers_and_writers_keep_the_rules_between_curator_and_us() {
     nothing_is_left(&raw, &path).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn permits_are_counted_together_with_curators() {
-    let Some((ours, mut curator, folder, raw, _server)) = both("curator").await else { return };
+async fn permits_are_counted_together_with_curators(version: Version) {
+    let Some((ours, mut curator, folder, raw, _server)) = both(version).await else { return };
     let (semaphore, path) = (ours.semaphore("s", 3), format!("{folder}/s"));
     let two = semaphore.acquire_many(2).await.unwrap();
     assert_eq!(curator.ask(&format!("a acquire semaphore-3 {path} 5000")).await, "granted");
@@ -228,28 +224,98 @@ async fn permits_are_counted_together_with_curators() {
     nothing_is_left(&raw, &path).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crash_of_either_side_frees_what_it_held() {
-    let Some((ours, mut curator, folder, raw, server)) = both("curator").await else { return };
-    let path = format!("{folder}/m");
-    let mut crashing = Curator::start(&server.hosts(), SHORT).await;
-    assert_eq!(crashing.ask(&format!("a acquire mutex {path} 5000")).await, "granted");
-    let waits = tokio::spawn({
-        let ours = ours.clone();
-        async move { ours.mutex("m").lock().await }
-    });
-    until("we wait", async || site::nodes(&raw, &path).await.len() == 2).await;
+/// What one side holds when it crashes, and what the other side waits for: name, held kind, awaited kind.
+const HELD: [(&str, &str, &str); 4] =
+    [("m", "mutex", "mutex"), ("w", "write", "read"), ("r", "read", "write"), ("s", "semaphore-1", "semaphore-1")];
+
+/// Acquires a lock of ours, says so, and ends when the hold is lost.
+async fn hold_until_lost(ours: lockkeeper::Client, name: &str, kind: &str, held: tokio::sync::mpsc::UnboundedSender<()>) {
+    macro_rules! hold {
+        ($acquired:expr) => {{
+            let guard = $acquired.await.unwrap();
+            held.send(()).unwrap();
+            guard.lost().await;
+            assert!(!guard.is_valid());
+        }};
+    }
+    match kind {
+        "mutex" => hold!(ours.mutex(name).lock()),
+        "read" => hold!(ours.rwlock(name).read()),
+        "write" => hold!(ours.rwlock(name).write()),
+        _ => hold!(ours.semaphore(name, 1).acquire()),
+    }
+}
+
+/// Waits until somebody waits for each of the locks.
+async fn all_are_awaited(raw: &zookeeper_client::Client, folder: &str) {
+    until("somebody waits for each", async || {
+        for (name, ..) in HELD {
+            // Who waits for a semaphore stands in a queue of its own.
+            let (part, nodes) = if name == "s" { ("/locks", 1) } else { ("", 2) };
+            if site::nodes(raw, &format!("{folder}/{name}{part}")).await.len() != nodes {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+}
+
+async fn a_crash_of_either_side_frees_what_it_held(version: Version) {
+    let Some((ours, mut curator, folder, raw, server)) = both(version).await else { return };
+    let mut crashing = Curator::start(version, &server.hosts(), SHORT).await;
+    for (name, kind, _) in HELD {
+        assert_eq!(crashing.ask(&format!("{name} acquire {kind} {folder}/{name} 5000")).await, "granted");
+    }
+    let (held, mut holds) = tokio::sync::mpsc::unbounded_channel();
+    let ours: Vec<_> =
+        HELD.map(|(name, _, kind)| tokio::spawn(hold_until_lost(ours.clone(), name, kind, held.clone()))).into_iter().collect();
+    all_are_awaited(&raw, &folder).await;
+    assert!(holds.is_empty(), "granted beside Curator");
     crashing.kill();
-    let guard = timeout(SOON, waits).await.expect("free when its session ends").unwrap().unwrap();
-    let waits = curator.send(&format!("a acquire mutex {path} 30000"));
-    until("Curator waits", async || site::nodes(&raw, &path).await.len() == 2).await;
+    for _ in HELD {
+        timeout(SOON, holds.recv()).await.expect("free when its session ends").expect("held");
+    }
+    let waits = HELD.map(|(name, kind, _)| curator.send(&format!("{name} acquire {kind} {folder}/{name} 30000")));
+    all_are_awaited(&raw, &folder).await;
     // Our session ends, as in a crash.
-    let node = site::nodes(&raw, &path).await.into_iter().min_by_key(|node| node[node.len() - 10..].to_owned()).unwrap();
-    let session = raw.check_stat(&format!("{path}/{node}")).await.unwrap().expect("there").ephemeral_owner;
+    let nodes = site::nodes(&raw, &format!("{folder}/m")).await;
+    let node = nodes.into_iter().min_by_key(|node| node[node.len() - 10..].to_owned()).unwrap();
+    let session = raw.check_stat(&format!("{folder}/m/{node}")).await.unwrap().expect("there").ephemeral_owner;
     let port = server.ports()[0];
     tokio::task::spawn_blocking(move || site::close_session(port, session)).await.unwrap();
-    assert_eq!(timeout(SOON, waits).await.unwrap().unwrap(), "granted");
-    assert!(timeout(SOON, guard.lost()).await.is_ok() && !guard.is_valid());
-    assert_eq!(curator.ask(&format!("a release mutex {path}")).await, "released");
-    nothing_is_left(&raw, &path).await;
+    for granted in waits {
+        assert_eq!(timeout(SOON, granted).await.unwrap().unwrap(), "granted");
+    }
+    for lost in ours {
+        timeout(SOON, lost).await.expect("the loss is told").unwrap();
+    }
+    for (name, kind, _) in HELD {
+        assert_eq!(curator.ask(&format!("{name} release {kind} {folder}/{name}")).await, "released");
+        nothing_is_left(&raw, &format!("{folder}/{name}")).await;
+    }
 }
+
+macro_rules! beside {
+    ($($module:ident: $version:ident)*) => {$(
+        mod $module {
+            beside!(in $version:
+                a_mutex_excludes_curator_and_the_other_way_round
+                no_update_is_lost_between_curator_and_us
+                waiters_of_both_are_served_in_the_order_in_which_they_came
+                readers_and_writers_keep_the_rules_between_curator_and_us
+                permits_are_counted_together_with_curators
+                a_crash_of_either_side_frees_what_it_held
+                no_update_is_lost_when_processes_of_both_sides_are_killed
+            );
+        }
+    )*};
+    (in $version:ident: $($test:ident)*) => {$(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            super::$test(crate::java::Version::$version).await;
+        }
+    )*};
+}
+
+beside!(v5_4: Debian v5_9: V5_9_0);

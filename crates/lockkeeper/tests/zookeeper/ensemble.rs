@@ -1,4 +1,4 @@
-//! Three servers: the leader is killed, and holds and waiters go on.
+//! Three servers: a follower and the leader are killed, and holds and waiters go on.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::site;
 const SOON: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holds_and_waiters_survive_the_death_of_the_leader() {
+async fn holds_and_waiters_survive_the_death_of_a_follower_and_of_the_leader() {
     if ZooKeeper::missing().is_some() {
         let _ = site::server("ensemble");
         return;
@@ -25,6 +25,17 @@ async fn holds_and_waiters_survive_the_death_of_the_leader() {
     until("the rival waits", async || ours.inspect("m").await.is_ok_and(|seen| seen.is_some_and(|seen| seen.queue.len() == 1)))
         .await;
     let leader = servers.leader().expect("a leader");
+    // A follower dies, perhaps ours, and comes back.
+    let follower = (0..3).find(|server| *server != leader).unwrap();
+    servers.kill(follower);
+    until("we are with another server", async || ours.inspect("m").await.is_ok()).await;
+    assert!(guard.is_valid() && !waiter.is_finished());
+    let mut servers = tokio::task::spawn_blocking(move || {
+        servers.start_again(follower);
+        servers
+    })
+    .await
+    .unwrap();
     servers.kill(leader);
     until("the others have a leader", async || ours.inspect("m").await.is_ok()).await;
     assert!(guard.is_valid() && !waiter.is_finished());
@@ -33,7 +44,6 @@ async fn holds_and_waiters_survive_the_death_of_the_leader() {
     assert!(next.token().unwrap() > before, "tokens grow across leaders");
     next.release().await.unwrap();
     // Without a majority nothing is granted, and that is said.
-    let follower = (0..3).find(|server| *server != leader).unwrap();
     servers.kill(follower);
     let refused = ours.mutex("m").lock().timeout(Duration::from_secs(3)).await.unwrap_err();
     assert!(refused.is_outage(), "{refused:?}");

@@ -1,6 +1,8 @@
 //! The ZooKeeper store on real servers: the contract, sessions that end, connections that break, and Curator beside us.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+#[path = "../etcd/counting.rs"]
+mod counting;
 mod curator;
 mod doubled;
 mod ensemble;
@@ -8,9 +10,17 @@ mod faults;
 mod foreign;
 mod input;
 mod java;
+mod killed;
+mod large;
 mod loss;
+mod moved;
 mod partition;
+mod rights;
+mod sasl;
 mod site;
+mod stopped;
+#[cfg(feature = "zookeeper-tls")]
+mod tls;
 mod watched;
 
 mod contract {

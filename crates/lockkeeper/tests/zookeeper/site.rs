@@ -50,10 +50,8 @@ pub(crate) fn close_session(port: u16, session: i64) {
     }
 }
 
-/// One attempt; `false` if the session is still open. A session has one connection: the server drops the owner's when ours opens. The owner connects
-/// again at once, and if that is faster than our second request, the server drops ours before it has read the request.
-fn try_close(port: u16, session: i64) -> std::io::Result<bool> {
-    use std::io::{Read as _, Write as _};
+/// The first message of a connection that continues a session.
+fn opening(session: i64) -> Vec<u8> {
     let mut message = Vec::new();
     message.extend(0_i32.to_be_bytes());
     message.extend(0_i64.to_be_bytes());
@@ -62,21 +60,50 @@ fn try_close(port: u16, session: i64) -> std::io::Result<bool> {
     message.extend(16_i32.to_be_bytes());
     message.extend(password(session));
     message.push(0);
+    framed(&message)
+}
+
+fn framed(message: &[u8]) -> Vec<u8> {
+    [&u32::try_from(message.len()).expect("short").to_be_bytes()[..], message].concat()
+}
+
+fn frame(server: &mut std::net::TcpStream) -> std::io::Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut length = [0; 4];
+    server.read_exact(&mut length)?;
+    let mut body = vec![0; u32::from_be_bytes(length) as usize];
+    server.read_exact(&mut body).map(|()| body)
+}
+
+/// Whether the server knows the session that a connection wants to continue, by its answer.
+fn is_known(opened: &[u8]) -> bool {
+    i32::from_be_bytes(opened[4..8].try_into().expect("four bytes")) > 0
+}
+
+fn connected(port: u16, messages: &[u8]) -> std::io::Result<std::net::TcpStream> {
+    use std::io::Write as _;
     let mut server = std::net::TcpStream::connect(("127.0.0.1", port))?;
     server.set_read_timeout(Some(std::time::Duration::from_secs(5)))?;
-    let framed = |message: &[u8]| [&u32::try_from(message.len()).expect("short").to_be_bytes()[..], message].concat();
+    server.write_all(messages)?;
+    Ok(server)
+}
+
+/// Continues a session on a second connection, and leaves it open. On another server than the owner's, the owner keeps its connection, and what it sends
+/// there is refused: the session has moved.
+pub(crate) fn take_over(port: u16, session: i64) -> std::net::TcpStream {
+    let mut server = connected(port, &opening(session)).expect("a running server");
+    assert!(is_known(&frame(&mut server).expect("an answer")), "the server does not know session {session:#x}");
+    server
+}
+
+/// One attempt; `false` if the session is still open. A session has one connection: the server drops the owner's when ours opens. The owner connects
+/// again at once, and if that is faster than our second request, the server drops ours before it has read the request.
+fn try_close(port: u16, session: i64) -> std::io::Result<bool> {
     let close = [1_i32.to_be_bytes(), (-11_i32).to_be_bytes()].concat();
-    server.write_all(&[framed(&message), framed(&close)].concat())?;
-    let mut frame = || {
-        let mut length = [0; 4];
-        server.read_exact(&mut length)?;
-        let mut body = vec![0; u32::from_be_bytes(length) as usize];
-        server.read_exact(&mut body).map(|()| body)
-    };
-    let opened = frame()?;
-    let timeout = i32::from_be_bytes(opened[4..8].try_into().expect("four bytes"));
-    // No timeout: the server does not know the session any more. Otherwise the second answer is that of the closing.
-    Ok(timeout <= 0 || frame().is_ok())
+    let mut server = connected(port, &[opening(session), framed(&close)].concat())?;
+    let opened = frame(&mut server)?;
+    // Not known: it has ended already. Otherwise the second answer is that of the closing.
+    Ok(!is_known(&opened) || frame(&mut server).is_ok())
 }
 
 /// The password that a server gives a session: bytes of Java's `Random`, seeded with the session's id.

@@ -1,7 +1,6 @@
 //! Watches that must be there after trouble, as the server itself lists them; and what counts as an answer of the ensemble.
 
 use std::io::{Read as _, Write as _};
-use std::process::Command;
 use std::time::Duration;
 
 use lockkeeper::backend::{Backend as _, Verdict};
@@ -102,16 +101,11 @@ async fn a_leader_without_followers_keeps_nothing_alive() {
     let runtime = Runtime::system();
     let store = ZookeeperStore::connect(Config::parse(&url).unwrap(), &runtime).await.unwrap();
     store.keep_alive().await.expect("a majority");
-    let signal = |name: &str| {
-        for server in (0..3).filter(|server| *server != leader) {
-            let pid = servers.pid(server).to_string();
-            assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
-        }
-    };
-    signal("-STOP");
+    let followers = || (0..3).filter(|server| *server != leader);
+    followers().for_each(|server| servers.pause(server));
     let answered = timeout(Duration::from_secs(1), store.keep_alive()).await;
     assert!(!matches!(answered, Ok(Ok(_))), "{answered:?}");
-    signal("-CONT");
+    followers().for_each(|server| servers.resume(server));
     until("a majority is back", async || store.keep_alive().await.is_ok()).await;
 }
 

@@ -1,6 +1,7 @@
 //! Which ensemble: what a URL says.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use zookeeper_client::{Acls, Connector, SaslOptions};
@@ -19,6 +20,16 @@ pub struct Config {
     /// How long the server keeps a session without contact.
     pub(super) session: Duration,
     creator_only: bool,
+    pub(super) tls: Option<Tls>,
+}
+
+/// How the servers prove who they are, and how we do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tls {
+    /// The file with the certificates of authorities.
+    pub(super) ca: PathBuf,
+    /// The files with our own certificate and its key.
+    pub(super) identity: Option<(PathBuf, PathBuf)>,
 }
 
 /// How user and password are told.
@@ -35,20 +46,28 @@ const SESSION: Duration = Duration::from_secs(10);
 
 const PORT: u16 = 2181;
 
+/// ZooKeeper has no default for `secureClientPort`; this is the one of its documentation.
+const TLS_PORT: u16 = 2281;
+
 fn refused(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Config, message)
 }
 
 impl Config {
-    /// Understands `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/FOLDER?OPTIONS`.
+    /// Understands `zookeeper://USER:PASSWORD@HOST:PORT,HOST:PORT/FOLDER?OPTIONS`; `zookeepers://` is the same with TLS.
     ///
-    /// Options: `session=10s`, `auth=digest|sasl`, `acl=open|creator`.
+    /// Options: `session=10s`, `auth=digest|sasl`, `acl=open|creator`, and with TLS `ca`, `cert` and `key`.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`] if it is something else. The password is in no message.
     pub fn parse(url: &str) -> Result<Self> {
-        let rest = url.strip_prefix("zookeeper://").ok_or_else(|| refused("a ZooKeeper URL begins with zookeeper://"))?;
+        let (with_tls, rest) = match url.split_once("://") {
+            Some(("zookeeper", rest)) => (false, rest),
+            Some(("zookeepers", rest)) if cfg!(feature = "zookeeper-tls") => (true, rest),
+            Some(("zookeepers", _)) => return Err(refused("zookeepers:// needs the feature `zookeeper-tls` of lockkeeper")),
+            _ => return Err(refused("a ZooKeeper URL begins with zookeeper://, or with zookeepers:// for TLS")),
+        };
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, chroot) = place.split_once('/').unwrap_or((place, ""));
         let (user, hosts) = match authority.rsplit_once('@') {
@@ -59,19 +78,45 @@ impl Config {
             }
             None => (None, authority),
         };
-        let hosts = hosts.split(',').map(host).collect::<Result<Vec<_>>>()?;
-        let mut config = Self { hosts, chroot: folder(chroot)?, user, auth: Auth::Digest, session: SESSION, creator_only: false };
+        let port = if with_tls { TLS_PORT } else { PORT };
+        let hosts = hosts.split(',').map(|text| host(text, port)).collect::<Result<Vec<_>>>()?;
+        let (auth, session, chroot) = (Auth::Digest, SESSION, folder(chroot)?);
+        let mut config = Self { hosts, chroot, user, auth, session, creator_only: false, tls: None };
+        let (mut authorities, mut certificate, mut key) = (None, None, None);
         for option in query.split('&').filter(|option| !option.is_empty()) {
-            config.set(option)?;
+            let (option, value) = option.split_once('=').unwrap_or((option, ""));
+            let file = match option {
+                "ca" => &mut authorities,
+                "cert" => &mut certificate,
+                "key" => &mut key,
+                _ => {
+                    config.set(option, value)?;
+                    continue;
+                }
+            };
+            if !with_tls {
+                return Err(refused(format!("?{option}= needs TLS; write zookeepers://")));
+            }
+            *file = Some(PathBuf::from(decoded(value)?));
         }
-        if config.creator_only && config.user.is_none() {
-            return Err(refused("acl=creator needs a user: zookeeper://USER:PASSWORD@HOST"));
+        if with_tls {
+            let ca = authorities.ok_or_else(|| refused("zookeepers:// needs the certificate of the authority: ?ca=FILE"))?;
+            let identity = match (certificate, key) {
+                (Some(certificate), Some(key)) => Some((certificate, key)),
+                (None, None) => None,
+                _ => return Err(refused("a client certificate needs both: ?cert=FILE&key=FILE")),
+            };
+            config.tls = Some(Tls { ca, identity });
+        }
+        if config.creator_only && config.user.is_none() && !config.has_certificate() {
+            let hint = "zookeeper://USER:PASSWORD@HOST, or a client certificate with zookeepers://";
+            return Err(refused(format!("acl=creator needs a user: {hint}")));
         }
         Ok(config)
     }
 
-    fn set(&mut self, option: &str) -> Result<()> {
-        match option.split_once('=').unwrap_or((option, "")) {
+    fn set(&mut self, option: &str, value: &str) -> Result<()> {
+        match (option, value) {
             ("session", value) => self.session = session(value)?,
             ("auth", "digest") => self.auth = Auth::Digest,
             ("auth", "sasl") => self.auth = Auth::Sasl,
@@ -79,14 +124,19 @@ impl Config {
             ("acl", "open") => self.creator_only = false,
             ("acl", "creator") => self.creator_only = true,
             ("acl", _) => return Err(refused("acl= is open or creator")),
-            (unknown, _) => return Err(refused(format!("unknown option {unknown:?}; there are session, auth, acl"))),
+            (unknown, _) => {
+                let known = "session, auth, acl; of zookeepers: ca, cert, key";
+                return Err(refused(format!("unknown option {unknown:?}; there are {known}")));
+            }
         }
         Ok(())
     }
 
     /// What the driver connects to.
     pub(super) fn cluster(&self) -> String {
-        format!("{}{}", self.hosts.join(","), self.chroot)
+        let transport = if self.tls.is_some() { "tcp+tls://" } else { "" };
+        let hosts: Vec<String> = self.hosts.iter().map(|host| format!("{transport}{host}")).collect();
+        format!("{}{}", hosts.join(","), self.chroot)
     }
 
     /// Who may use the nodes that are created.
@@ -94,7 +144,22 @@ impl Config {
         if self.creator_only { Acls::creator_all() } else { Acls::anyone_all() }
     }
 
-    /// How to connect.
+    /// The name of the user, without the password.
+    pub(super) fn user_name(&self) -> Option<&str> {
+        self.user.as_ref().map(|(name, _)| name.as_str())
+    }
+
+    /// Whether we show the servers a certificate of our own.
+    pub(super) fn has_certificate(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.identity.is_some())
+    }
+
+    /// Whether new nodes belong to the user alone.
+    pub(super) const fn is_creator_only(&self) -> bool {
+        self.creator_only
+    }
+
+    /// How to connect. Reads the files of certificates, so a new session uses what is in them now.
     pub(super) fn connector(&self) -> Result<Connector> {
         let mut connector = zookeeper_client::Client::connector().with_session_timeout(self.session).with_fail_eagerly();
         if let Some((name, password)) = &self.user {
@@ -103,11 +168,15 @@ impl Config {
                 Auth::Sasl => connector.with_sasl(SaslOptions::digest_md5(name.clone(), password.clone())),
             };
         }
+        #[cfg(feature = "zookeeper-tls")]
+        if let Some(tls) = &self.tls {
+            connector = connector.with_tls(super::tls::options(tls, &self.hosts)?);
+        }
         Ok(connector)
     }
 }
 
-fn host(text: &str) -> Result<String> {
+fn host(text: &str, default_port: u16) -> Result<String> {
     let (name, port) = match text.rsplit_once(':') {
         Some((name, port)) if !name.ends_with(':') && !port.ends_with(']') => (name, Some(port)),
         _ => (text, None),
@@ -116,7 +185,7 @@ fn host(text: &str) -> Result<String> {
         return Err(refused("a ZooKeeper URL needs hosts; for example zookeeper://127.0.0.1:2181/locks"));
     }
     match port {
-        None => Ok(format!("{name}:{PORT}")),
+        None => Ok(format!("{name}:{default_port}")),
         Some(port) if port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(text.to_owned()),
         Some(_) => Err(refused(format!("the port of {name} is not a number from 1 to 65535"))),
     }
@@ -171,7 +240,8 @@ fn decoded(text: &str) -> Result<String> {
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = self.user.as_ref().map(|(name, _)| format!("{name}@")).unwrap_or_default();
-        write!(f, "zookeeper://{user}{}{}", self.hosts.join(","), self.chroot)
+        let scheme = if self.tls.is_some() { "zookeepers" } else { "zookeeper" };
+        write!(f, "{scheme}://{user}{}{}", self.hosts.join(","), self.chroot)
     }
 }
 
@@ -202,6 +272,17 @@ mod tests {
         assert!(!format!("{config:?}").contains("p@"));
     }
 
+    #[cfg(feature = "zookeeper-tls")]
+    #[test]
+    fn a_url_with_tls_names_files() {
+        let config = Config::parse("zookeepers://u:secret@a,b:9/locks?ca=/a%20b.pem&cert=/c.pem&key=/k.pem&acl=creator").unwrap();
+        assert_eq!(config.cluster(), "tcp+tls://a:2281,tcp+tls://b:9/locks");
+        assert_eq!(format!("{config:?}"), "zookeepers://u@a:2281,b:9/locks");
+        assert_eq!(config.tls, Some(Tls { ca: "/a b.pem".into(), identity: Some(("/c.pem".into(), "/k.pem".into())) }));
+        // A client certificate is a user, too.
+        assert!(Config::parse("zookeepers://a?ca=/a&cert=/c&key=/k&acl=creator").is_ok());
+    }
+
     #[test]
     fn a_bad_url_is_refused_in_words() {
         for (url, says) in [
@@ -218,6 +299,16 @@ mod tests {
             ("zookeeper://a?acl=creator", "needs a user"),
             ("zookeeper://secret@a", "needs a password"),
             ("zookeeper://a/%zz", "%XX"),
+            ("zookeeper://a?ca=/x", "write zookeepers://"),
+            ("mysql://a", "begins with zookeeper://"),
+            #[cfg(not(feature = "zookeeper-tls"))]
+            ("zookeepers://a?ca=/x", "feature `zookeeper-tls`"),
+            #[cfg(feature = "zookeeper-tls")]
+            ("zookeepers://a", "?ca=FILE"),
+            #[cfg(feature = "zookeeper-tls")]
+            ("zookeepers://a?ca=/x&key=/k", "needs both"),
+            #[cfg(feature = "zookeeper-tls")]
+            ("zookeepers://a?ca=/x&acl=creator", "client certificate"),
         ] {
             let error = Config::parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Config);

@@ -17,8 +17,14 @@ pub(super) fn of_read(cause: Cause) -> Error {
 pub(super) fn of_write(cause: Cause) -> Error {
     let (kind, message) = match &cause {
         // What died with its session was not carried out, or is removed with the session's other nodes.
-        Cause::SessionExpired | Cause::ClientClosed | Cause::SessionMoved => {
+        Cause::SessionExpired | Cause::ClientClosed => {
             (ErrorKind::Unavailable, "the ZooKeeper session has ended; nothing was done".to_owned())
+        }
+        // The session lives, and so do its holds: the driver takes it back with its next connection.
+        Cause::SessionMoved => {
+            let message = "the ZooKeeper session has moved to another connection (error -118), so the server refused the request; nothing was \
+                           done; try again, and check that no other program uses this session's id";
+            (ErrorKind::Unavailable, message.to_owned())
         }
         Cause::NoAuth => {
             let message =
@@ -29,7 +35,7 @@ pub(super) fn of_write(cause: Cause) -> Error {
             (ErrorKind::Denied, "ZooKeeper refuses the user or the password; check the URL and the server's JAAS file".to_owned())
         }
         Cause::InvalidAcl => {
-            (ErrorKind::Denied, "ZooKeeper does not accept the ACL; ?acl=creator needs a user in the URL".to_owned())
+            (ErrorKind::Denied, "ZooKeeper does not accept the ACL; ?acl=creator needs a user in the URL, or a client certificate that the server takes for a user".to_owned())
         }
         Cause::NotReadOnly => {
             (ErrorKind::Unavailable, "the server only reads: it has lost its ensemble; nothing was done".to_owned())
@@ -51,4 +57,23 @@ pub(super) fn of_write(cause: Cause) -> Error {
         _ => (ErrorKind::Indeterminate, format!("the connection to ZooKeeper broke before the answer came: {cause}")),
     };
     Error::new(kind, message).with_source(cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_moved_is_not_one_that_has_ended() {
+        for error in [of_read(Cause::SessionMoved), of_write(Cause::SessionMoved)] {
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+            let words = error.to_string();
+            assert!(
+                words.contains("moved to another connection") && words.contains("-118") && !words.contains("ended"),
+                "{words}"
+            );
+        }
+        assert!(of_write(Cause::SessionExpired).to_string().contains("ended"));
+        assert_eq!(of_write(Cause::ConnectionLoss).kind(), ErrorKind::Indeterminate);
+    }
 }

@@ -130,7 +130,14 @@ impl Inner {
         }
         let own = Own::waiting(live.number, path, writer.token);
         self.nodes.insert(Key::of(request), own.clone());
-        Ok((own, listing.await.map_err(error::of_write)?))
+        let children = listing.await.map_err(error::of_write)?;
+        // Where the writer was deleted by somebody else, its number is before those who were granted since.
+        let stands = |path: &String| path.rsplit('/').next().is_some_and(|node| children.iter().any(|child| child == node));
+        if !writer.paths.iter().any(stands) {
+            self.withdraw(live, &Key::of(request)).await?;
+            return Err(Error::new(ErrorKind::Lost, format!("the write hold on {:?} was lost", request.name)));
+        }
+        Ok((own, children))
     }
 
     async fn grant(self: &Arc<Self>, live: &Arc<Live>, key: Key, own: Own) -> Result<Attempt> {

@@ -9,9 +9,12 @@ mod locks;
 mod names;
 mod nodes;
 mod permits;
+mod probe;
 mod records;
 mod self_test;
 mod session;
+#[cfg(feature = "zookeeper-tls")]
+mod tls;
 mod watches;
 
 use std::sync::{Arc, OnceLock};

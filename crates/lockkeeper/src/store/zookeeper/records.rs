@@ -24,6 +24,9 @@ const ATTEMPTS: u32 = 200;
 /// No packet is larger than 1 MB unless the server says otherwise; the path and the header need some of it.
 const LARGEST: usize = 1_000_000;
 
+/// A server may allow less, and then ends the connection without a word when it reads the length of a packet. Records of this size are suspected.
+const SUSPECTED: usize = 2_000;
+
 impl Inner {
     /// The time by which requests are remembered. Clients whose clocks differ remember each other's for longer or shorter.
     pub(super) fn wall(&self) -> Instant {
@@ -142,23 +145,37 @@ impl Inner {
                 format!("{name:?} remembers so many requests that it exceeds ZooKeeper's limit of 1 MB; ask less often");
             return Err(Error::new(ErrorKind::Unavailable, message));
         }
-        let sent = live.sends();
-        let done = match version {
-            Some(version) if record.is_empty() => live.client.delete(&path, Some(version)).await,
-            Some(version) => live.client.set_data(&path, &data, Some(version)).await.map(drop),
-            None => live.client.create(&path, &data, &CreateMode::Persistent.with_acls(self.acls())).await.map(drop),
-        };
-        match done {
-            Ok(()) => {
-                live.confirms(sent);
-                Ok(true)
+        // A connection that broke for another reason breaks once. If the first request was carried out, the second one finds another version.
+        for _ in 0..2 {
+            let sent = live.sends();
+            let done = match version {
+                Some(version) if record.is_empty() => live.client.delete(&path, Some(version)).await,
+                Some(version) => live.client.set_data(&path, &data, Some(version)).await.map(drop),
+                None => live.client.create(&path, &data, &CreateMode::Persistent.with_acls(self.acls())).await.map(drop),
+            };
+            let error = match done {
+                Ok(()) => {
+                    live.confirms(sent);
+                    return Ok(true);
+                }
+                Err(Cause::NoNode) if version.is_none() => {
+                    self.make_folder(live, &folder).await?;
+                    return Ok(false);
+                }
+                Err(Cause::NoNode | Cause::NodeExists | Cause::BadVersion) => return Ok(false),
+                Err(cause) => error::of_write(cause),
+            };
+            let is_suspected = error.kind() == ErrorKind::Indeterminate && data.len() >= SUSPECTED;
+            // The server answers, so it is not the connection.
+            if !is_suspected || live.sync().await.is_err() {
+                return Err(error);
             }
-            Err(Cause::NoNode) if version.is_none() => {
-                self.make_folder(live, &folder).await?;
-                Ok(false)
-            }
-            Err(Cause::NoNode | Cause::NodeExists | Cause::BadVersion) => Ok(false),
-            Err(cause) => Err(error::of_write(cause)),
         }
+        let message = format!(
+            "ZooKeeper ended the connection twice when it was sent the {} bytes that {name:?} remembers of its requests: its jute.maxbuffer is \
+             smaller; nothing was done; raise jute.maxbuffer on all servers to 1 MB or more, or ask less often",
+            data.len()
+        );
+        Err(Error::new(ErrorKind::Config, message))
     }
 }

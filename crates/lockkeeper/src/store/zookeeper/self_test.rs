@@ -2,22 +2,21 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use zookeeper_client::{CreateMode, Error as Cause};
+use zookeeper_client::{Acl, Acls, CreateMode, Error as Cause, Permission};
 
 use super::config::Config;
 use super::error;
 use super::names::OWN;
+use super::probe::{ANSWER, ask};
 use super::session::{Link, Live};
 use crate::backend::Finding;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Runtime};
 
-/// How long a server may take to tell its state.
-const ANSWER: Duration = Duration::from_secs(2);
-
 /// A clock that differs by more than this is told: only what people are shown depends on it.
 const CLOCK: Duration = Duration::from_secs(5);
+
+const ONLY_READS: &str = "a server that is read-only has lost its ensemble: it grants no locks; start the other servers, or repair the network between them";
 
 /// The folder of the URL is not there.
 pub(super) fn no_folder(config: &Config) -> Error {
@@ -67,6 +66,9 @@ pub(super) async fn examine(config: Config, runtime: &Runtime) -> Vec<Finding> {
         Ok(()) => findings.push(Finding::fine("folder", format!("{config} is there and can be written to"))),
         Err(error) => findings.push(Finding::unfit("folder", &error)),
     }
+    findings.push(user(&live, config).await);
+    findings.push(new_nodes(config));
+    findings.push(folder_rights(&live, config).await);
     findings.push(clock(&live, runtime, config).await);
     findings
 }
@@ -91,7 +93,7 @@ fn session(live: &Live, config: &Config, tick: Option<Duration>) -> Finding {
 async fn ensemble(config: &Config) -> Finding {
     let (mut said, mut silent) = (Vec::new(), 0);
     for host in &config.hosts {
-        let asking = Box::pin(mode(host));
+        let asking = Box::pin(mode(config, host));
         match runtime::within(ANSWER, asking).await.flatten() {
             Some(mode) => said.push(format!("{host} is {mode}")),
             None => {
@@ -104,7 +106,8 @@ async fn ensemble(config: &Config) -> Finding {
     let says = said.join(", ");
     match silent {
         0 if !reads => Finding::fine("ensemble", says),
-        0 => Finding::doubtful("ensemble", format!("{says}; a server that only reads has lost its ensemble")),
+        0 => Finding::doubtful("ensemble", format!("{says}; {ONLY_READS}")),
+        _ if reads => Finding::doubtful("ensemble", format!("{says}; {ONLY_READS}")),
         _ => {
             let hint = "is it down, is srvr missing in 4lw.commands.whitelist, or is it a server of another kind?";
             Finding::doubtful("ensemble", format!("{says}; {hint}"))
@@ -112,19 +115,10 @@ async fn ensemble(config: &Config) -> Finding {
     }
 }
 
-/// What a server answers to a command of four letters.
-async fn ask(host: &str, command: &str) -> Option<String> {
-    let mut stream = tokio::net::TcpStream::connect(host).await.ok()?;
-    stream.write_all(command.as_bytes()).await.ok()?;
-    let mut answer = Vec::new();
-    stream.take(64 * 1024).read_to_end(&mut answer).await.ok()?;
-    Some(String::from_utf8_lossy(&answer).into_owned())
-}
-
 /// The servers' tick, if one of them tells it.
 async fn tick(config: &Config) -> Option<Duration> {
     for host in &config.hosts {
-        let said = runtime::within(ANSWER, Box::pin(ask(host, "conf"))).await.flatten().unwrap_or_default();
+        let said = runtime::within(ANSWER, Box::pin(ask(config, host, "conf"))).await.and_then(Result::ok).unwrap_or_default();
         let millis = said.lines().find_map(|line| line.strip_prefix("tickTime=")?.trim().parse().ok());
         if let Some(millis) = millis {
             return Some(Duration::from_millis(millis));
@@ -134,11 +128,76 @@ async fn tick(config: &Config) -> Option<Duration> {
 }
 
 /// What a server says it is: `standalone`, `leader`, `follower`, …
-async fn mode(host: &str) -> Option<String> {
-    let text = ask(host, "srvr").await?;
+async fn mode(config: &Config, host: &str) -> Option<String> {
+    let text = ask(config, host, "srvr").await.ok()?;
     let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned());
     let version = value("Zookeeper version:").and_then(|version| version.split(['-', ',']).next().map(str::to_owned));
     Some(format!("{} {}", version.unwrap_or_default(), value("Mode:")?).trim().to_owned())
+}
+
+/// Whom the server takes us for: a node that only its creator may use has that name in its ACL.
+async fn user(live: &Live, config: &Config) -> Finding {
+    let asked = match config.user_name() {
+        Some(name) => format!("{name:?}"),
+        None if config.has_certificate() => "client certificate".to_owned(),
+        None => return Finding::fine("user", "none: the server takes this client for anyone"),
+    };
+    let path = format!("/{OWN}/probe-");
+    let seen = async {
+        let (_, number) = live.client.create(&path, &[], &CreateMode::EphemeralSequential.with_acls(Acls::creator_all())).await?;
+        let probe = format!("{path}{number}");
+        let found = live.client.get_acl(&probe).await;
+        live.client.delete(&probe, None).await?;
+        found.map(|(acls, _)| acls)
+    };
+    match seen.await {
+        Ok(acls) => {
+            let known = acls.iter().map(who).collect::<Vec<_>>().join(", ");
+            Finding::fine("user", format!("{asked}; the server takes this client for {known}"))
+        }
+        Err(Cause::InvalidAcl) if !config.is_creator_only() => {
+            Finding::fine("user", format!("{asked}; the server takes this client for anyone"))
+        }
+        Err(cause) => Finding::unfit("user", &error::of_write(cause)),
+    }
+}
+
+/// Who may use the nodes that we make.
+fn new_nodes(config: &Config) -> Finding {
+    match (config.user_name(), config.is_creator_only()) {
+        (Some(user), true) => Finding::fine("acl", format!("new nodes belong to {user:?} alone (acl=creator)")),
+        (Some(user), false) => {
+            let hint = "add acl=creator to the URL if other users must not touch them";
+            Finding::doubtful("acl", format!("new nodes are open to everybody, although the URL has the user {user:?}; {hint}"))
+        }
+        (None, true) => Finding::fine("acl", "new nodes belong to the owner of the client certificate alone (acl=creator)"),
+        (None, false) => Finding::fine("acl", "new nodes are open to everybody (acl=open)"),
+    }
+}
+
+/// Who may make and delete nodes in the folder.
+async fn folder_rights(live: &Live, config: &Config) -> Finding {
+    let folder = if config.chroot.is_empty() { "/" } else { &config.chroot };
+    let acls = match live.client.get_acl("/").await {
+        Ok((acls, _)) => acls,
+        Err(Cause::NoAuth) => return Finding::fine("folder rights", format!("the ACL of {folder} may not be read by this user")),
+        Err(cause) => return Finding::doubtful("folder rights", error::of_read(cause).to_string()),
+    };
+    let listed = acls.iter().map(|acl| format!("{} {}", who(acl), acl.permission())).collect::<Vec<_>>().join(", ");
+    let changes = Permission::CREATE | Permission::DELETE;
+    let open = acls.iter().any(|acl| acl.scheme() == "world" && acl.permission() & changes != Permission::NONE);
+    let says = format!("ACL of {folder}: {listed}");
+    if open && config.is_creator_only() {
+        let hint = format!("zkCli.sh: setAcl {folder} auth::cdrwa");
+        return Finding::doubtful("folder rights", format!("{says}; everybody may make and delete nodes there ({hint})"));
+    }
+    Finding::fine("folder rights", says)
+}
+
+/// Whom an entry of an ACL is for. What follows the name of a digest is made of the password.
+fn who(acl: &Acl) -> String {
+    let id = if acl.scheme() == "digest" { acl.id().split(':').next().unwrap_or_default() } else { acl.id() };
+    format!("{}:{id}", acl.scheme())
 }
 
 /// How far the server's clock is from ours.

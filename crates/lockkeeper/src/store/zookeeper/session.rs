@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use zookeeper_client::{Client, Error as Cause, SessionState};
 
-use super::{Config, error};
+use super::{Config, error, probe};
 use crate::backend::{EventSender, StoreEvent, StoreEvents};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Instant, Runtime};
@@ -141,11 +141,10 @@ impl Link {
         let (connector, cluster) = (self.config.connector()?, self.config.cluster());
         // On the store's thread: the driver's task must not end with the caller's executor.
         let client = self.worker.run(async move { connector.connect(&cluster).await }).await?;
-        let client = client.map_err(|cause| {
-            let error = error::of_write(cause);
-            let kind = if error.kind() == ErrorKind::Indeterminate { ErrorKind::Unavailable } else { error.kind() };
-            Error::new(kind, format!("cannot open a session at {}: {error}", self.config)).with_source(error)
-        })?;
+        let client = match client {
+            Ok(client) => client,
+            Err(cause) => return Err(self.not_opened(cause).await),
+        };
         *last += 1;
         let live = Arc::new(Live {
             lasts: safe(client.session_timeout()),
@@ -160,6 +159,18 @@ impl Link {
         self.worker.spawn(follow(Arc::downgrade(self), live.client.state_watcher(), live.number, self.open.clone()));
         self.worker.spawn(end_if_silent(Arc::downgrade(self), Arc::downgrade(&live), self.runtime.clone()));
         Ok(live)
+    }
+
+    /// The error of a session that could not be opened.
+    async fn not_opened(&self, cause: Cause) -> Error {
+        if matches!(cause, Cause::NoHosts | Cause::Timeout | Cause::ConnectionLoss | Cause::Custom(_))
+            && let Ok(Some(error)) = self.worker.run(probe::tls_trouble(self.config.clone())).await
+        {
+            return error.with_source(cause);
+        }
+        let error = error::of_write(cause);
+        let kind = if error.kind() == ErrorKind::Indeterminate { ErrorKind::Unavailable } else { error.kind() };
+        Error::new(kind, format!("cannot open a session at {}: {error}", self.config)).with_source(error)
     }
 
     /// The session of this number is over: everybody who listens is told, and the next request opens another one.
