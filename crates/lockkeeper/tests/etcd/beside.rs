@@ -4,15 +4,15 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use lockkeeper_testkit::etcd::Etcd;
 use lockkeeper_testkit::poll::async_until_within;
 
 use crate::bench::{LONG, client, fresh, shared};
+use crate::counting::{Program, Tally, number};
 
 /// Ends a program when dropped.
-struct Ends(Child);
+pub(crate) struct Ends(pub(crate) Child);
 
 impl Drop for Ends {
     fn drop(&mut self) {
@@ -21,36 +21,19 @@ impl Drop for Ends {
     }
 }
 
-/// How many keys of a name there are.
-async fn keys(server: &Etcd, name: &str, number: usize) {
+/// Waits until a name has so many keys.
+pub(crate) async fn keys(server: &Etcd, name: &str, number: usize) {
     let prefix = format!("{name}/");
     async_until_within(LONG, "so many keys are there", || async { server.keys(&prefix).len() == number }).await;
 }
 
 /// The driver, if it was built.
-fn driver(test: &str) -> Option<PathBuf> {
+pub(crate) fn driver(test: &str) -> Option<PathBuf> {
     let found = std::env::var_os("LOCKKEEPER_ETCD_GO").map(PathBuf::from).filter(|file| file.is_file());
     if found.is_none() {
         lockkeeper::conformance::skip(test, "etcd-go: LOCKKEEPER_ETCD_GO names no driver; `cargo xtask setup` builds it");
     }
     found
-}
-
-/// Adds one to the number in a file, not atomically on purpose.
-fn add(file: &std::path::Path) {
-    let number: u64 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
-    std::thread::sleep(Duration::from_millis(1));
-    std::fs::write(file, (number + 1).to_string()).unwrap();
-}
-
-fn number(file: &std::path::Path) -> u64 {
-    std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
-}
-
-fn counter(server: &Etcd, name: &str) -> PathBuf {
-    let file = server.directory().join(name);
-    std::fs::write(&file, "0").unwrap();
-    file
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -106,60 +89,6 @@ async fn a_longer_name_of_etcdctl_does_not_hold_up_ours() {
     ours.mutex(&name).lock().await.unwrap().release().await.unwrap();
 }
 
-/// Rust tasks and Go programs add to one number; one of the programs is killed again and again.
-async fn count_beside(side: &str, ours: impl AsyncFn(&lockkeeper::Client, &str, &std::path::Path)) {
-    let (Some(server), Some(driver)) = (shared("Go on the same locks"), driver("Go on the same locks")) else { return };
-    let name = fresh(side);
-    let file = counter(&server, &name);
-    const ROUNDS: u64 = 60;
-    let start = |rounds: u64| {
-        let (endpoint, rounds) = (server.hosts(), rounds.to_string());
-        Command::new(&driver).args([&endpoint, side, &name, &file.display().to_string(), &rounds]).spawn().unwrap()
-    };
-    let mut programs: Vec<Ends> = (0..2).map(|_| Ends(start(ROUNDS))).collect();
-    let client = client(&server.url()).await;
-    for _ in 0..ROUNDS {
-        ours(&client, &name, &file).await;
-    }
-    for program in &mut programs {
-        let ended = tokio::task::block_in_place(|| program.0.wait().unwrap());
-        assert!(ended.success(), "{ended}");
-    }
-    let expected = if side == "read" { ROUNDS } else { 3 * ROUNDS };
-    assert_eq!(number(&file), expected, "updates were lost");
-    keys(&server, &name, 0).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_mutex_of_go_and_ours_lose_no_update() {
-    count_beside("count", async |client, name, file| {
-        let guard = client.mutex(name).lock().await.unwrap();
-        add(file);
-        guard.release().await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn writers_of_go_and_ours_lose_no_update() {
-    count_beside("write", async |client, name, file| {
-        let guard = client.rwlock(name).write().await.unwrap();
-        add(file);
-        guard.release().await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn readers_of_go_see_no_writer_of_ours() {
-    count_beside("read", async |client, name, file| {
-        let guard = client.rwlock(name).write().await.unwrap();
-        add(file);
-        guard.release().await.unwrap();
-    })
-    .await;
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_go_program_that_is_killed_frees_its_mutex_with_its_lease() {
     let (Some(server), Some(driver)) = (shared("Go that dies"), driver("Go that dies")) else { return };
@@ -182,4 +111,66 @@ async fn a_go_program_that_is_killed_frees_its_mutex_with_its_lease() {
     std::mem::drop(gone.mutex(&name).lock().await.unwrap());
     let ended = Command::new(&driver).args([&server.hosts(), "hold", &name, "1"]).stdout(Stdio::null()).status().unwrap();
     assert!(ended.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_of_go_and_ours_are_served_in_the_order_in_which_they_came() {
+    let (Some(server), Some(driver)) = (shared("order beside Go"), driver("order beside Go")) else { return };
+    let (name, ours) = (fresh("order"), client(&server.url()).await);
+    let file = server.directory().join(&name);
+    std::fs::write(&file, "").unwrap();
+    let guard = ours.mutex(&name).lock().await.unwrap();
+    let (mut tasks, mut programs) = (Vec::new(), Vec::new());
+    for number in 0..8_usize {
+        if number % 2 == 0 {
+            // A client each: the waiters of one process have a queue of their own.
+            let (ours, file, name) = (client(&server.url()).await, file.clone(), name.clone());
+            tasks.push(tokio::spawn(async move {
+                let guard = ours.mutex(&name).lock().await.unwrap();
+                let served = std::fs::read_to_string(&file).unwrap();
+                std::fs::write(&file, format!("{served}{number} ")).unwrap();
+                guard.release().await.unwrap();
+            }));
+        } else {
+            let mut go = Command::new(&driver);
+            go.args([&server.hosts(), "note", &name, &file.display().to_string(), &format!("{number} ")]);
+            programs.push(Ends(go.spawn().unwrap()));
+        }
+        keys(&server, &name, number + 2).await;
+    }
+    guard.release().await.unwrap();
+    for task in tasks {
+        tokio::time::timeout(LONG, task).await.expect("served").unwrap();
+    }
+    for mut program in programs {
+        assert!(tokio::task::block_in_place(|| program.0.wait().unwrap()).success());
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "0 1 2 3 4 5 6 7 ");
+    keys(&server, &name, 0).await;
+}
+
+/// Go goes by the age of keys alone, so the key of the writer stays until its reader is released.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_downgrade_lets_no_waiting_writer_of_go_in() {
+    let (Some(server), Some(driver)) = (shared("a downgrade beside Go"), driver("a downgrade beside Go")) else { return };
+    let (name, ours, rival) = (fresh("down"), client(&server.url()).await, client(&server.url()).await);
+    let tally = Tally::new(server.directory().join(&name));
+    let writer = ours.rwlock(&name).write().await.unwrap();
+    let mut go = Command::new(&driver);
+    go.args([&server.hosts(), "write", &name, &tally.file().display().to_string(), "1"]);
+    let told = tally.clone();
+    let mut go = Program::start(&mut go, move |said| told.tell(said.parse().unwrap()));
+    keys(&server, &name, 2).await;
+    let reader = writer.downgrade().await.unwrap();
+    // Long enough for Go to come in if it could: it is woken by the change of keys, and needs one round trip.
+    for _ in 0..200 {
+        assert!(rival.rwlock(&name).try_write().await.unwrap().is_none());
+        assert!(reader.is_valid() && !go.has_ended());
+        assert_eq!((number(tally.file()), go.steps()), (0, 0), "Go wrote beside a reader");
+    }
+    reader.release().await.unwrap();
+    // The control: the same look sees Go's writer when it is let in.
+    tokio::task::block_in_place(|| go.end());
+    assert_eq!(tally.judge(0), Ok(1));
+    keys(&server, &name, 0).await;
 }

@@ -3,6 +3,8 @@
 
 mod bench;
 mod beside;
+mod counting;
+mod killed;
 mod late;
 mod loss;
 mod partition;

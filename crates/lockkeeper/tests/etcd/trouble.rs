@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkeeper::backend::Verdict;
 use lockkeeper::{Client, ErrorKind};
 use lockkeeper_testkit::poll::async_until_within;
 
@@ -126,6 +127,50 @@ async fn a_user_that_is_refused_and_a_right_that_is_missing_are_named() {
     ann.mutex("job1").lock().await.unwrap().release().await.unwrap();
     let error = ann.mutex("other").lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn doctor_tells_which_names_a_user_may_use() {
+    let Some(server) = own("rights", 1, &[]) else { return };
+    for arguments in [
+        &["user", "add", "root:r"][..],
+        &["user", "grant-role", "root", "root"],
+        &["role", "add", "app"],
+        &["role", "grant-permission", "app", "readwrite", "app/", "--prefix"],
+        &["role", "add", "looks"],
+        &["role", "grant-permission", "looks", "read", "app/", "--prefix"],
+        &["user", "add", "ann:a"],
+        &["user", "grant-role", "ann", "app"],
+        &["user", "add", "bob:b"],
+        &["user", "grant-role", "bob", "looks"],
+        &["put", "app/__lockkeeper/identity", "x"],
+        &["put", "app/kept", "y"],
+        &["role", "add", "part"],
+        &["role", "grant-permission", "part", "readwrite", "app/__lockkeeper/", "--prefix"],
+        &["role", "grant-permission", "part", "readwrite", "app/job", "--prefix"],
+        &["user", "add", "cat:c"],
+        &["user", "grant-role", "cat", "part"],
+        &["auth", "enable"],
+    ] {
+        let done = server.ctl(arguments);
+        assert!(done.status.success(), "{arguments:?}: {done:?}");
+    }
+    let rights = async |user: &str| {
+        let found = Client::examine(format!("etcd://{user}@{}?session=2s&prefix=app/", server.hosts())).await.unwrap();
+        let finding = found.findings.into_iter().find(|finding| finding.about == "rights").expect("rights are told");
+        println!("{user}: {finding:?}");
+        finding
+    };
+    let ann = rights("ann:a").await;
+    assert_eq!(ann.verdict, Verdict::Fine, "{ann:?}");
+    let cat = rights("cat:c").await;
+    assert!(cat.verdict == Verdict::Doubtful && cat.says.contains("app/"), "{cat:?}");
+    let bob = rights("bob:b").await;
+    assert!(bob.verdict == Verdict::Unfit(ErrorKind::Denied) && bob.says.contains("app/__lockkeeper/"), "{bob:?}");
+    // The question has changed nothing, also where it was allowed.
+    let kept = server.ctl(&["--user", "root:r", "get", "app/kept", "--print-value-only"]);
+    assert_eq!(String::from_utf8_lossy(&kept.stdout).trim(), "y", "{kept:?}");
+    assert_eq!(rights("root:r").await.verdict, Verdict::Fine);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use super::keys::{self, Value};
 use super::places::Place;
 use super::proto::{Compare, KeyValue, RequestOp};
 use super::request::{
-    MOST, delete, found, get, is_absent, is_present, none_below, none_since, oldest, put, range, txn, version_is,
+    MOST, created_at, delete, found, get, is_absent, is_present, none_below, none_since, oldest, put, range, txn, version_is,
 };
 use super::session::Lease;
 use super::view::{Numbers, Stands, View, token};
@@ -21,14 +21,6 @@ use crate::store::queue::Want;
 
 /// How often a request is sent again because it learned a gate, or because keys of other names were in the way.
 const TRIES: usize = 8;
-
-/// What a transaction saw.
-struct Seen {
-    /// The owner's key was made, or was there.
-    own: Option<KeyValue>,
-    /// The view that the claim needs, see `reads`.
-    views: Vec<Vec<KeyValue>>,
-}
 
 impl Inner {
     pub(super) async fn acquire(&self, request: Acquire) -> Result<Attempt> {
@@ -76,6 +68,9 @@ impl Inner {
         for _ in 0..TRIES {
             let gate = self.session.gate(name);
             let mut compare = vec![version_is(keys::gate_key(name, lease.id), gate), is_absent(place.key.clone())];
+            let writer = self.own_writer(request, lease);
+            // Where the writer was deleted by somebody else, its number is before those who were granted since.
+            compare.extend(writer.as_ref().map(|writer| created_at(writer.key.clone(), writer.revision)));
             let mut make = Vec::new();
             if only_if_free {
                 compare.push(free(request));
@@ -90,30 +85,35 @@ impl Inner {
                 }
             }
             make.push(put(place.key.clone(), self.value(request, lease)?, lease.id));
-            make.push(get(place.key.clone()));
             make.extend(reads(request));
             let mut otherwise = vec![get(keys::gate_key(name, lease.id)), get(place.key.clone())];
             otherwise.extend(reads(request));
             let answer = self.transport.txn(txn(compare, make, otherwise)).await;
             let answer = answer.map_err(|failed| self.session.failed(lease.id, failed))?;
-            let (made, mut views) = (answer.succeeded, found(answer.responses));
-            if !made {
+            // A key that is made has the revision of the transaction that makes it.
+            let made = answer.succeeded.then(|| answer.header.map_or(0, |header| header.revision));
+            let mut views = found(answer.responses);
+            if made.is_none() {
                 let version = views.next().and_then(|gate| gate.first().map(|gate| gate.version)).unwrap_or(0);
                 self.session.learn_gate(lease.id, name, version);
                 if version > gate {
                     continue;
                 }
             }
-            let own = views.next().and_then(|own| own.into_iter().next());
-            let seen = Seen { own, views: views.collect() };
-            if let Some(own) = &seen.own {
-                self.session
-                    .places
-                    .update(name, request.owner, *claim, lease.number, |place| place.revision = own.create_revision);
-                return self.judge(request, lease, place, own.create_revision, seen.views, sent).await;
+            let own = match made {
+                Some(revision) => Some(revision),
+                None => views.next().and_then(|own| own.first().map(|own| own.create_revision)),
+            };
+            let views: Vec<_> = views.collect();
+            if let Some(revision) = own {
+                self.session.places.update(name, request.owner, *claim, lease.number, |place| place.revision = revision);
+                return self.judge(request, lease, place, revision, views, sent).await;
+            }
+            if writer.is_some() {
+                return Err(Error::new(ErrorKind::Lost, format!("the write hold on {name:?} was lost")));
             }
             // Not made, and not there: others are in the way, or the semaphore is missing.
-            let view = self.view(request, seen.views).await?;
+            let view = self.view(request, views).await?;
             view.check_kind(name, claim.kind(), &place.key)?;
             if claim.kind() == Kind::Semaphore {
                 nothing_since = view.numbers.is_none().then_some(view.newest);
@@ -204,10 +204,15 @@ impl Inner {
         Ok(())
     }
 
+    /// The writer beside which the request wants to read, if it was granted in this session.
+    fn own_writer(&self, request: &Acquire, lease: &Lease) -> Option<Place> {
+        let writer = self.session.places.get(&request.name, request.beside?, Claim::Write)?;
+        Some(writer).filter(|writer| writer.granted && writer.session == lease.number)
+    }
+
     fn value(&self, request: &Acquire, lease: &Lease) -> Result<Vec<u8>> {
         let take = if let Claim::Permits { take, .. } = request.claim { Some(take) } else { None };
-        let writer = request.beside.and_then(|writer| self.session.places.get(&request.name, writer, Claim::Write));
-        let order = writer.filter(|writer| writer.granted && writer.session == lease.number).map(|writer| writer.revision);
+        let order = self.own_writer(request, lease).map(|writer| writer.revision);
         if let (Some(writer), Some(_)) = (request.beside, order) {
             self.session.places.update(&request.name, writer, Claim::Write, lease.number, |writer| writer.has_reader = true);
         }

@@ -4,7 +4,9 @@
 //! `mirror` the notifications, `session` the lease.
 
 mod config;
+mod connection;
 mod error;
+mod gather;
 mod inspect;
 mod keys;
 mod locks;

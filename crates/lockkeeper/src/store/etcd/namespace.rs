@@ -15,6 +15,11 @@ impl Namespace {
         Self(prefix.as_bytes().to_vec())
     }
 
+    /// The prefix as text.
+    pub(super) fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+
     fn put_on(&self, key: &mut Vec<u8>) {
         if !self.0.is_empty() {
             key.splice(..0, self.0.iter().copied());

@@ -17,7 +17,7 @@ use crate::backend::{Count, CountOp, CountOutcome, Counted, SemaphoreOp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Now;
 use crate::owner::WireOwner;
-use crate::runtime::{self, Instant, jitter};
+use crate::runtime::{self, Instant, jitter, log};
 
 /// How long the answer to a request is kept for repetitions, at least.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -193,7 +193,7 @@ impl Inner {
             let ops = old.into_iter().map(delete).collect();
             let asked = Box::pin(transport.txn(txn(Vec::new(), ops, Vec::new())));
             if let Some(Err(failed)) = runtime::within(Duration::from_secs(5), asked).await {
-                tracing::debug!(error = %failed.into_error(), "old answers were not removed; they end with the session");
+                log!(debug, error = %failed.into_error(), "old answers were not removed; they end with the session");
             }
         });
     }

@@ -37,6 +37,11 @@ pub(super) fn delete(key: Vec<u8>) -> RequestOp {
     op(request_op::Request::RequestDeleteRange(DeleteRangeRequest { key, range_end: Vec::new() }))
 }
 
+/// Deletes a range of keys.
+pub(super) fn delete_range(key: Vec<u8>, range_end: Vec<u8>) -> RequestOp {
+    op(request_op::Request::RequestDeleteRange(DeleteRangeRequest { key, range_end }))
+}
+
 pub(super) fn get(key: Vec<u8>) -> RequestOp {
     op(request_op::Request::RequestRange(RangeRequest { key, ..RangeRequest::default() }))
 }

@@ -1,8 +1,7 @@
-//! Requests to etcd: one connection to one member at a time, another member after trouble. Connections live on the store's thread, so that they
-//! outlive the executors of callers.
+//! Requests to etcd: a connection leads to one member at a time, to another one after trouble. `connection` says who drives it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::FuturesUnordered;
@@ -16,10 +15,12 @@ use tonic::{Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 
 use super::Config;
+use super::connection::{Connections, Driver, Open};
 use super::error::{Failed, of_connecting, of_request};
+use super::gather::Connector;
 use super::proto::{AuthenticateRequest, AuthenticateResponse, RangeRequest, RangeResponse, TxnRequest, TxnResponse};
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::{Instant, Runtime, within};
+use crate::runtime::{self, Instant, Runtime, within};
 use crate::store::kit::worker::Worker;
 
 /// What a request answers.
@@ -57,19 +58,7 @@ pub(super) struct Transport {
     pub(super) config: Arc<Config>,
     pub(super) worker: Worker,
     pub(super) runtime: Runtime,
-    link: Mutex<Link>,
-    /// Held while a connection is made.
-    connecting: tokio::sync::Mutex<()>,
-}
-
-#[derive(Default)]
-struct Link {
-    channel: Option<Channel>,
-    /// Which member it leads to, or is tried next.
-    member: usize,
-    /// Counts connections, so that trouble with an old one does not end a new one.
-    number: u64,
-    token: Option<String>,
+    connections: Connections,
 }
 
 /// Doubts the member of a request that was given up.
@@ -91,7 +80,7 @@ impl Drop for Outstanding<'_> {
 
 impl Transport {
     pub(super) fn new(config: Arc<Config>, worker: Worker, runtime: Runtime) -> Self {
-        Self { config, worker, runtime, link: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+        Self { config, worker, runtime, connections: Connections::default() }
     }
 
     /// Another way to the same members.
@@ -99,42 +88,31 @@ impl Transport {
         Self::new(Arc::clone(&self.config), self.worker.clone(), self.runtime.clone())
     }
 
-    fn link(&self) -> MutexGuard<'_, Link> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends this connection; the next request goes to the next member.
     pub(super) fn leave(&self, number: u64) {
-        let mut link = self.link();
-        if link.number == number && link.channel.take().is_some() {
-            link.member = (link.member + 1) % self.config.members.len();
-        }
+        self.connections.leave(number, self.config.members.len());
     }
 
-    fn open(&self) -> Option<(Channel, u64, Option<String>)> {
-        let link = self.link();
-        link.channel.clone().map(|channel| (channel, link.number, link.token.clone()))
-    }
-
-    /// The connection, made if there is none: to the member that is next, or to one of the others. Where one says nothing for a moment, the next one
-    /// is tried beside it.
-    async fn channel(&self) -> Answer<(Channel, u64, Option<String>)> {
-        if let Some(open) = self.open() {
+    /// The connection for the caller, made if there is none: to the member that is next, or to one of the others. Where one says nothing for a
+    /// moment, the next one is tried beside it.
+    async fn open(&self) -> Answer<Open> {
+        let (connection, driver) = self.connections.choose(self.runtime.now());
+        if let Some(open) = connection.open() {
             return Ok(open);
         }
-        let _alone = self.connecting.lock().await;
-        if let Some(open) = self.open() {
+        let _alone = connection.connecting.lock().await;
+        if let Some(open) = connection.open() {
             return Ok(open);
         }
-        let (first, members) = (self.link().member, self.config.members.len());
+        let (first, members) = (connection.member(), self.config.members.len());
         let (mut attempts, mut last) = (FuturesUnordered::new(), None);
         let mut untried = (0..members).map(|further| (first + further) % members);
         loop {
             let next = untried.next();
             if let Some(member) = next {
                 // A caller that gives up while this member says nothing leaves the next one a better chance.
-                self.link().member = member;
-                attempts.push(async move { (member, self.connect(member).await) });
+                connection.try_next(member);
+                attempts.push(async move { (member, self.connect(member, driver).await) });
             }
             let doubtful_at = if next.is_some() { self.runtime.now().plus(DOUBTFUL) } else { Instant::NEVER };
             let (member, made) = tokio::select! {
@@ -146,39 +124,28 @@ impl Transport {
                 () = self.runtime.sleep_until(doubtful_at) => continue,
             };
             match made {
-                Ok((channel, token)) => {
-                    let mut link = self.link();
-                    (link.number, link.member) = (link.number + 1, member);
-                    (link.channel, link.token) = (Some(channel.clone()), token.clone());
-                    return Ok((channel, link.number, token));
-                }
+                Ok((channel, token)) => return Ok(self.connections.made(&connection, member, channel, token)),
                 Err(error) if error.kind() == ErrorKind::Unavailable => last = Some(error),
                 Err(error) => return Err(error.into()),
             }
         }
-        self.link().member = (first + 1) % members.max(1);
+        connection.try_next((first + 1) % members.max(1));
         Err(last.unwrap_or_else(|| Error::new(ErrorKind::Config, "the URL names no member")).into())
     }
 
     /// Connects to one member, and authenticates where the URL has a user.
-    pub(super) async fn connect(&self, member: usize) -> Result<(Channel, Option<String>)> {
-        let (endpoint, config) = (endpoint(&self.config, member)?, Arc::clone(&self.config));
-        let made = async move {
-            let connected = within(CONNECTING, Box::pin(endpoint.connect())).await;
-            let late = || Error::new(ErrorKind::Unavailable, format!("{config} did not answer within {CONNECTING:?}"));
-            let channel = connected.ok_or_else(late)?.map_err(|error| of_connecting(&error, &config))?;
-            let token = match &config.user {
-                None => None,
-                Some((name, password)) => {
-                    let request = AuthenticateRequest { name: name.clone(), password: password.clone() };
-                    let asked = Box::pin(send::<_, AuthenticateResponse>(&channel, AUTHENTICATE, request, None));
-                    let answer = within(CONNECTING, asked).await.ok_or_else(late)?;
-                    Some(answer.map_err(|status| of_request(&status, &config).into_error())?.token)
-                }
-            };
-            Ok((channel, token))
+    pub(super) async fn connect(&self, member: usize, driver: Driver) -> Result<(Channel, Option<String>)> {
+        let made = || {
+            let (endpoint, config) = (endpoint(&self.config, member)?, Arc::clone(&self.config));
+            Ok::<_, Error>(make(endpoint, config))
         };
-        self.worker.run(made).await?
+        if driver == Driver::Caller
+            && let Some(made) = runtime::beside(made()?).await
+        {
+            return made;
+        }
+        // Also where the caller's executor ended meanwhile, or has no I/O: tokio panics in the task then.
+        self.worker.run(made()?).await?
     }
 
     /// Sends one request and gives its answer. Once more after a token that had ended: nothing was done then.
@@ -189,13 +156,13 @@ impl Transport {
     {
         let mut again = true;
         loop {
-            let (channel, number, token) = self.channel().await?;
+            let Open { channel, number, token } = self.open().await?;
             let mut outstanding = self.outstanding(number);
             let answer = send(&channel, path, request.clone(), token.as_deref()).await;
             outstanding.answered = true;
             match answer.map_err(|status| of_request(&status, &self.config)) {
                 Ok(answer) => return Ok(answer),
-                Err(Failed::Token) if std::mem::take(&mut again) => self.forget(number),
+                Err(Failed::Token) if std::mem::take(&mut again) => self.connections.forget(number),
                 Err(failed) => {
                     if let Failed::Error { member: true, .. } = &failed {
                         self.leave(number);
@@ -209,14 +176,6 @@ impl Transport {
     /// A request goes out on this connection. Dropped before it was answered, it doubts the member.
     pub(super) fn outstanding(&self, number: u64) -> Outstanding<'_> {
         Outstanding { transport: self, number, sent: self.runtime.now(), answered: false }
-    }
-
-    /// The connection has to be made, and authenticated, again; to the same member.
-    fn forget(&self, number: u64) {
-        let mut link = self.link();
-        if link.number == number {
-            link.channel = None;
-        }
     }
 
     pub(super) async fn txn(&self, request: TxnRequest) -> Answer<TxnResponse> {
@@ -242,11 +201,11 @@ impl Transport {
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        let (channel, number, token) = self.channel().await?;
+        let Open { channel, number, token } = self.open().await?;
         let failed = |status: Status| {
             let failed = of_request(&status, &self.config);
             match failed {
-                Failed::Token => self.forget(number),
+                Failed::Token => self.connections.forget(number),
                 _ => self.leave(number),
             }
             failed
@@ -268,6 +227,18 @@ impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transport").field("to", &self.config).finish_non_exhaustive()
     }
+}
+
+async fn make(endpoint: Endpoint, config: Arc<Config>) -> Result<(Channel, Option<String>)> {
+    let connected = within(CONNECTING, Box::pin(endpoint.connect_with_connector(Connector))).await;
+    let late = || Error::new(ErrorKind::Unavailable, format!("{config} did not answer within {CONNECTING:?}"));
+    let channel = connected.ok_or_else(late)?.map_err(|error| of_connecting(&error, &config))?;
+    let Some((name, password)) = &config.user else { return Ok((channel, None)) };
+    let request = AuthenticateRequest { name: name.clone(), password: password.clone() };
+    let asked = Box::pin(send::<_, AuthenticateResponse>(&channel, AUTHENTICATE, request, None));
+    let answer = within(CONNECTING, asked).await.ok_or_else(late)?;
+    let token = answer.map_err(|status| of_request(&status, &config).into_error())?.token;
+    Ok((channel, Some(token)))
 }
 
 /// Asks for a member that has a leader, and proves who we are.
@@ -303,7 +274,6 @@ fn endpoint(config: &Config, member: usize) -> Result<Endpoint> {
     let endpoint = Endpoint::from_shared(config.endpoint(member))
         .map_err(refused)?
         .connect_timeout(CONNECTING)
-        .tcp_nodelay(true)
         .http2_keep_alive_interval(PINGS.0)
         .keep_alive_timeout(PINGS.1)
         .keep_alive_while_idle(true);

@@ -3,10 +3,12 @@
 use std::future::Future;
 use std::time::Duration;
 
+use super::connection::Driver;
 use super::error::of_request;
-use super::proto::{AlarmRequest, AlarmResponse, StatusRequest, StatusResponse};
+use super::proto::{AlarmRequest, AlarmResponse, RangeRequest, StatusRequest, StatusResponse};
+use super::request::{delete_range, range, txn, version_is};
 use super::rpc::{ALARM, STATUS, send};
-use super::{Config, Inner};
+use super::{Config, Inner, keys};
 use crate::backend::Finding;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::within;
@@ -68,6 +70,9 @@ impl Inner {
             Some((user, _)) => Finding::fine("user", format!("{user:?}, accepted")),
             None => Finding::fine("user", "none: the cluster lets everybody in"),
         });
+        if let Some((user, _)) = &config.user {
+            found.push(self.rights(user).await);
+        }
         let session = async { self.session.fresh(&self.transport).await.map_err(super::Failed::into_error) };
         found.push(match bounded(config, session).await {
             Ok(lease) => Finding::fine("session", format!("granted, lasts {:?} without contact", lease.ttl)),
@@ -77,8 +82,43 @@ impl Inner {
         found
     }
 
+    /// What the roles of the user allow: our own bookkeeping, and all names below the prefix of the URL.
+    async fn rights(&self, user: &str) -> Finding {
+        let config = &self.transport.config;
+        let prefix = config.namespace.shown();
+        let own = format!("{prefix}{}", keys::OURS);
+        let names = if prefix.is_empty() { "all names".to_owned() } else { format!("all names below {prefix:?}") };
+        let bookkeeping = self.may_change(keys::OURS.as_bytes().to_vec(), keys::end_of(keys::OURS.as_bytes()));
+        match bounded(config, bookkeeping).await {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                let hint = format!("etcdctl role grant-permission ROLE readwrite {own} --prefix");
+                let message = format!("{user:?} may not change keys below {own:?}, where lockkeeper keeps its sessions; {hint}");
+                return Finding::unfit("rights", &Error::new(ErrorKind::Denied, message));
+            }
+            Err(error) => return Finding::doubtful("rights", format!("cannot be asked for: {error}")),
+        }
+        // From the first key, without an end.
+        match bounded(config, self.may_change(vec![0], vec![0])).await {
+            Ok(()) => Finding::fine("rights", format!("{user:?} may use {names}")),
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                let hint = "a lock that its roles do not allow fails with Denied; `etcdctl role get ROLE` shows what they allow";
+                Finding::doubtful("rights", format!("{user:?} may change {own:?}, but not {names}; {hint}"))
+            }
+            Err(error) => Finding::doubtful("rights", format!("cannot be asked for: {error}")),
+        }
+    }
+
+    /// Whether the user may read and change all keys of a range. Changes nothing: etcd checks the rights of both branches of a transaction, and no key
+    /// has the version that this one asks for.
+    async fn may_change(&self, key: Vec<u8>, range_end: Vec<u8>) -> Result<()> {
+        let read = RangeRequest { key: key.clone(), range_end: range_end.clone(), limit: 1, ..RangeRequest::default() };
+        let request = txn(vec![version_is(key.clone(), -1)], vec![range(read), delete_range(key, range_end)], Vec::new());
+        self.transport.txn(request).await.map(drop).map_err(super::Failed::into_error)
+    }
+
     async fn status(&self, member: usize) -> Result<StatusResponse> {
-        let (channel, token) = self.transport.connect(member).await?;
+        let (channel, token) = self.transport.connect(member, Driver::Thread).await?;
         let answer = send(&channel, STATUS, StatusRequest {}, token.as_deref()).await;
         answer.map_err(|status| of_request(&status, &self.transport.config).into_error())
     }

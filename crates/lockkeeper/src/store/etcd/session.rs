@@ -23,7 +23,7 @@ use crate::backend::{EventSender, StoreEvent};
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::owner::ClientId;
-use crate::runtime::{Instant, within};
+use crate::runtime::{Instant, log, within};
 
 /// How long the question may take whether a lease is still there.
 const LOOKING: Duration = Duration::from_secs(2);
@@ -225,7 +225,7 @@ impl Session {
 pub(super) async fn revoke(transport: &Transport, lease: i64) {
     let asked = Box::pin(transport.ask::<_, LeaseRevokeResponse>(LEASE_REVOKE, LeaseRevokeRequest { id: lease }));
     if let Some(Err(failed)) = within(LOOKING, asked).await {
-        tracing::debug!(error = %failed.into_error(), "the session was not ended; its lease ends it");
+        log!(debug, error = %failed.into_error(), "the session was not ended; its lease ends it");
     }
 }
 

@@ -15,7 +15,7 @@ use super::session::Session;
 use super::watch::{Command, Mirrors, Todo};
 use crate::backend::StoreEvent;
 use crate::name::Name;
-use crate::runtime::{self, Instant, jitter, within};
+use crate::runtime::{self, Instant, jitter, log, within};
 
 /// How long reading a list, or opening a stream, may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -96,7 +96,7 @@ async fn watch(
     let (mut incoming, number) = match opened {
         Some(Ok(opened)) => opened,
         Some(Err(failed)) => {
-            tracing::debug!(error = %failed.into_error(), "no watch stream; trying again");
+            log!(debug, error = %failed.into_error(), "no watch stream; trying again");
             return End::Stream;
         }
         None => return End::Stream,
@@ -115,7 +115,7 @@ async fn watch(
                     if !matches!(of_request(&status, &transport.config), Failed::NoLease) {
                         transport.leave(number);
                     }
-                    tracing::debug!(%status, "the watch stream ended");
+                    log!(debug, %status, "the watch stream ended");
                     return End::Stream;
                 }
             },
