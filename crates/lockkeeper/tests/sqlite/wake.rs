@@ -129,3 +129,60 @@ fn a_closed_client_is_dead_although_its_executor_is_idle() {
         tokio::time::timeout(Duration::from_secs(10), freed).await.expect("nobody alive is in the way");
     });
 }
+
+/// Whether it was notified since the last time, without waiting for long.
+async fn was_notified(subscription: &Subscription) -> bool {
+    tokio::time::timeout(Duration::from_millis(20), subscription.notified()).await.is_ok()
+}
+
+/// A release wakes a few of many processes that wait for a mutex. If those leave without acquiring it, others are woken, until no
+/// waiter is left: no wake-up is lost.
+#[tokio::test]
+async fn a_release_wakes_a_few_of_many_and_those_who_leave_pass_it_on() {
+    const ALL: usize = 40;
+    let folder = Folder::new();
+    let holder = Holder::of(&folder).await;
+    let mut waiting = Vec::new();
+    for _ in 0..ALL {
+        let store = open(&folder).await;
+        let subscription = subscription(&store).await;
+        waiting.push((store, subscription));
+    }
+    let release = Release::new(holder.name.clone(), Claim::Mutex, holder.owner);
+    let woke = holder.store.release(release).await.unwrap().woke.expect("it is known");
+    assert!((1..=12).contains(&woke), "{woke} of {ALL}");
+    let mut woken = 0;
+    let until = tokio::time::Instant::now() + Duration::from_secs(60);
+    while !waiting.is_empty() {
+        assert!(tokio::time::Instant::now() < until, "after {woken} of {ALL} nobody was woken any more");
+        let mut rest = Vec::new();
+        for (store, subscription) in waiting {
+            if was_notified(&subscription).await {
+                woken += 1;
+            } else {
+                rest.push((store, subscription));
+            }
+        }
+        waiting = rest;
+    }
+    assert_eq!(woken, ALL);
+}
+
+/// The same if they are dead: they are listed, and nobody reads their sockets.
+#[tokio::test]
+async fn a_wake_up_for_the_dead_goes_to_the_living() {
+    let folder = Folder::new();
+    let holder = Holder::of(&folder).await;
+    let mut dead = Vec::new();
+    for _ in 0..40 {
+        let store = open(&folder).await;
+        let subscription = subscription(&store).await;
+        dead.push((store, subscription));
+    }
+    let sockets = std::fs::read_dir(format!("{}-live", folder.file().display())).unwrap().map(|entry| entry.unwrap().path());
+    sockets.filter(|path| path.extension().is_some_and(|end| end == "sock")).for_each(|path| std::fs::remove_file(path).unwrap());
+    let store = open(&folder).await;
+    let living = subscription(&store).await;
+    holder.release().await;
+    assert_notified(&living).await;
+}

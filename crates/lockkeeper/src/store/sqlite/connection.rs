@@ -3,7 +3,7 @@
 //! A writer is alone from its first read to the commit, so a row cannot change in between; the version of a row is there to notice a
 //! file system whose locks do nothing.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,11 +16,12 @@ use super::files::Files;
 use super::liveness::{Instance, Liveness, PeerId, PeerState};
 use super::wake::{Sent, Wakeups};
 use super::{error, layout, rows};
+use crate::backend::ClientCard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Wake;
 use crate::name::Name;
-use crate::owner::WireOwner;
-use crate::runtime::{self, Boot, Instant, Runtime};
+use crate::owner::{ClientId, WireOwner};
+use crate::runtime::{self, Boot, Instant, Runtime, log};
 use crate::store::kit::engine::RecordEngine;
 
 /// What all connections of one store share.
@@ -45,10 +46,17 @@ pub(super) struct Database {
     woke_others: bool,
     /// The length of the write-ahead log after the last commit, in pages.
     wal_pages: Arc<AtomicUsize>,
+    /// How many transactions that write were committed.
+    commits: usize,
 }
 
 /// A log of so many pages is written back, as SQLite itself would do.
 const LONG_WAL: usize = 1_000;
+
+/// The same during the first commits of a connection. A process that uses the file alone reads the whole log when it opens it: where each process
+/// takes one lock and ends, a long log costs each of them more than its own transactions.
+const LONG_FOR_NEWCOMERS: usize = 200;
+const NEWCOMER: usize = 8;
 
 /// With more free pages than this, a checkpoint returns some to the file system: few at a time, because that blocks other writers.
 const FREE_PAGES: u32 = 512;
@@ -63,7 +71,7 @@ pub(super) struct Recipients {
 
 impl Database {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, open: None, without_waiting: false, woke_others: false, wal_pages: Arc::default() }
+        Self { shared, open: None, without_waiting: false, woke_others: false, wal_pages: Arc::default(), commits: 0 }
     }
 
     /// Does `work` without waiting for other writers: if there is one, it fails as busy, and nothing was done.
@@ -80,7 +88,8 @@ impl Database {
     }
 
     pub(super) fn wal_is_long(&self) -> bool {
-        self.wal_pages.load(Ordering::Relaxed) >= LONG_WAL
+        let long = if self.commits <= NEWCOMER { LONG_FOR_NEWCOMERS } else { LONG_WAL };
+        self.wal_pages.load(Ordering::Relaxed) >= long
     }
 
     /// Writes the log back into the file, which syncs both, and returns free pages to the file system.
@@ -99,7 +108,7 @@ impl Database {
             })
         });
         if let Err(error) = begun {
-            tracing::debug!(%error, "checkpoint failed; the next one tries again");
+            log!(debug, %error, "checkpoint failed; the next one tries again");
         }
     }
 
@@ -128,6 +137,7 @@ impl Database {
     /// One transaction: `work` and then the commit, or nothing. Its wake-ups are sent afterwards.
     pub(super) fn transaction<T>(&mut self, writes: bool, work: impl FnOnce(&mut Transaction<'_>) -> Result<T>) -> Result<T> {
         let (answer, recipients) = self.commit(writes, work)?;
+        self.commits += usize::from(writes);
         self.send_wakeups(recipients);
         Ok(answer)
     }
@@ -158,8 +168,9 @@ impl Database {
             let open = OpenTransaction(connection);
             // Read when nobody else can take a step: the steps of all processes are in the order of this clock.
             let (at, micros) = (shared.runtime.now(), shared.runtime.wall_micros());
-            let (versions, recipients) = Default::default();
-            let mut transaction = Transaction { connection, shared: &shared, at, micros, removed_token: 0, versions, recipients };
+            let (versions, recipients, cards) = Default::default();
+            let mut transaction =
+                Transaction { connection, shared: &shared, at, micros, removed_token: 0, versions, recipients, cards };
             let answer = work(&mut transaction)?;
             if transaction.removed_token > 0 {
                 let token = rows::storable(transaction.removed_token)?;
@@ -183,7 +194,7 @@ impl Database {
         while let Some(Recipients { name, all, head }) = recipients.pop_front() {
             let absent: Vec<Instance> = all.into_iter().filter(|instance| !self.send(*instance, &name, Wake::ALL)).collect();
             if !absent.is_empty() {
-                self.remove_listeners(&absent);
+                self.remove_listeners(&name, &absent);
             }
             let Some((head, peer)) = head else { continue };
             let wake = Wake { all: false, head: Some(head) };
@@ -198,7 +209,7 @@ impl Database {
             }
             match self.commit(true, |transaction| transaction.engine(None).forget_gone(&name)) {
                 Ok(((), more)) => recipients.extend(more),
-                Err(error) => tracing::debug!(%error, %name, "could not wake the waiter after a dead one"),
+                Err(error) => log!(debug, %error, %name, "could not wake the waiter after a dead one"),
             }
         }
     }
@@ -210,14 +221,16 @@ impl Database {
         sent != Sent::Nowhere
     }
 
-    fn remove_listeners(&mut self, absent: &[Instance]) {
+    /// Removes stores that could not be woken at a name. Each round of this ends with fewer of them.
+    fn remove_listeners(&mut self, name: &Name, absent: &[Instance]) {
         let removed = self.transaction(true, |transaction| {
-            absent.iter().try_for_each(|instance| {
-                transaction.execute("DELETE FROM listener WHERE instance = ?1", params![instance.to_string()]).map(drop)
-            })
+            for instance in absent {
+                transaction.execute("DELETE FROM listener WHERE instance = ?1", params![instance.to_string()])?;
+            }
+            transaction.pass_on(name, absent.len())
         });
         if let Err(error) = removed {
-            tracing::debug!(%error, "could not remove listeners that are gone");
+            log!(debug, %error, "could not remove listeners that are gone");
         }
     }
 }
@@ -250,7 +263,7 @@ impl Drop for OpenTransaction<'_> {
         if !self.0.is_autocommit()
             && let Err(error) = Self::run(self.0, "ROLLBACK")
         {
-            tracing::debug!(%error, "could not undo a transaction");
+            log!(debug, %error, "could not undo a transaction");
         }
     }
 }
@@ -266,6 +279,8 @@ pub(super) struct Transaction<'a> {
     /// The versions of the head rows that were read.
     pub(super) versions: Vec<(Name, i64)>,
     pub(super) recipients: Vec<Recipients>,
+    /// The cards that were read: in a listing one client may hold thousands of names.
+    pub(super) cards: HashMap<ClientId, Option<ClientCard>>,
 }
 
 impl Transaction<'_> {
@@ -345,13 +360,15 @@ fn shrink(connection: &Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Another process writes, which takes microseconds: tries again at once, then ever less often, about two seconds in all.
+/// Another process writes, which takes microseconds: tries again at once, then ever less often, two seconds and more in all.
+///
+/// Who has waited for milliseconds waits for a writer that does not run. With hundreds of processes, attempts every 50 µs took all the time of the
+/// processors, and the writer that they waited for got next to nothing of it.
 fn wait_for_writer(times: i32) -> bool {
     match times {
         0..20 => std::thread::yield_now(),
-        // Short enough that a waiting process is not overtaken for ever by newcomers.
-        20..2_000 => runtime::nap(Duration::from_micros(50)),
-        2_000..3_800 => runtime::nap(Duration::from_millis(1)),
+        20..60 => runtime::nap(Duration::from_micros(50)),
+        60..600 => runtime::nap(runtime::jitter(Duration::from_millis(1), Duration::from_millis(8))),
         _ => return false,
     }
     true

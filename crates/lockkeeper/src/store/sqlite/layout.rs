@@ -12,7 +12,7 @@ use super::liveness::{self, PeerId};
 use super::rows;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Record, Role, Roles};
-use crate::runtime::{Boot, Instant};
+use crate::runtime::{Boot, Instant, log};
 use crate::store::kit::rows::{HeadRow, PartRow};
 
 /// Marks the file as ours, in SQLite's header: "LKPR".
@@ -121,7 +121,7 @@ pub(super) fn upgrade(connection: &Connection, files: &Files) -> Result<()> {
         .and_then(|()| connection.execute_batch("VACUUM"))
         .and_then(|()| connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())));
     if let Err(error) = rewritten {
-        tracing::debug!(%error, "could not rewrite the file after its upgrade");
+        log!(debug, %error, "could not rewrite the file after its upgrade");
     }
     Ok(())
 }

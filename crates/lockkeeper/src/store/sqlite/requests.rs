@@ -12,7 +12,7 @@ use crate::backend::{
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::ClientId;
-use crate::runtime::Instant;
+use crate::runtime::{Instant, log};
 use crate::store::kit::cards::{add_all_cards, add_cards};
 use crate::store::kit::listing;
 
@@ -72,7 +72,7 @@ impl Database {
                 let held = liveness.holds(request.owner);
                 // The release cannot be written. Nothing is held under a pipe that is closed, and the kernel shows that.
                 if liveness.close_for(request.owner, self.shared.runtime.now()) {
-                    tracing::warn!(name = %request.name, owner = %request.owner, %error, "released by closing the liveness pipe");
+                    log!(warn, name = %request.name, owner = %request.owner, %error, "released by closing the liveness pipe");
                     Ok(Released::new(held))
                 } else {
                     Err(error)
@@ -143,12 +143,14 @@ impl Database {
     pub(super) fn update_listener(&mut self, name: &Name) -> Result<()> {
         let instance = self.shared.liveness.instance().to_string();
         self.transaction(true, |transaction| {
-            let sql = if transaction.shared.wakeups.listeners().has_unfiltered(name) {
+            let listens = transaction.shared.wakeups.listeners().has_unfiltered(name);
+            let sql = if listens {
                 "INSERT INTO listener (name, instance) VALUES (?1, ?2) ON CONFLICT DO NOTHING"
             } else {
                 "DELETE FROM listener WHERE name = ?1 AND instance = ?2"
             };
-            transaction.execute(sql, params![name.as_str(), instance]).map(drop)
+            transaction.execute(sql, params![name.as_str(), instance])?;
+            if listens { Ok(()) } else { transaction.pass_on(name, 1) }
         })
     }
 }
@@ -160,15 +162,20 @@ impl Transaction<'_> {
         Ok(seen)
     }
 
-    fn with_cards(&self, mut holders: Vec<Holder>) -> Result<Vec<Holder>> {
+    fn with_cards(&mut self, mut holders: Vec<Holder>) -> Result<Vec<Holder>> {
         add_cards(&mut holders, |client| self.card(client))?;
         Ok(holders)
     }
 
-    fn card(&self, client: ClientId) -> Result<Option<ClientCard>> {
+    fn card(&mut self, client: ClientId) -> Result<Option<ClientCard>> {
+        if let Some(known) = self.cards.get(&client) {
+            return Ok(known.clone());
+        }
         let sql = "SELECT card FROM client WHERE id = ?1 AND ends > ?2";
         let cards = self.query(sql, params![client.to_string(), nanos(self.at)], |row| row.get::<_, String>(0))?;
-        Ok(cards.first().and_then(|card| serde_json::from_str(card).ok()))
+        let card: Option<ClientCard> = cards.first().and_then(|card| serde_json::from_str(card).ok());
+        self.cards.insert(client, card.clone());
+        Ok(card)
     }
 
     fn names_after(&mut self, after: &str, from: &str) -> Result<Vec<Name>> {

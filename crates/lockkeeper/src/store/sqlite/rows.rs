@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::connection::{Recipients, Transaction};
 use super::liveness::{Instance, PeerId, PeerState};
+use crate::backend::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Part, RequestRef, Role};
 use crate::name::Name;
@@ -68,6 +69,51 @@ impl Transaction<'_> {
             row.part.expires = self.at.plus(SURVIVES);
         }
         row
+    }
+}
+
+/// So many other stores are woken at least when a mutex is released, if so many wait. One of them gets it. Were it one alone, a process that is
+/// stopped could keep the others waiting until they poll; were it all, hundreds of processes would run for one of them.
+const FEW: usize = 8;
+
+impl Transaction<'_> {
+    /// The stores that listen at a name: this one, and all others, or so many of them from a random place on.
+    fn listening(&self, name: &Name, most: Option<usize>) -> Result<Vec<Instance>> {
+        let sql = "SELECT instance FROM listener WHERE name = ?1 AND instance >= ?2 ORDER BY instance LIMIT ?3";
+        let found = |from: &str, most: Option<usize>| -> Result<Vec<Instance>> {
+            let most = most.map_or(-1, |most| i64::try_from(most).unwrap_or(-1));
+            let listed = self.query(sql, params![name.as_str(), from, most], |row| row.get::<_, String>(0))?;
+            Ok(listed.iter().filter_map(|instance| instance.parse().ok()).collect())
+        };
+        let Some(few) = most else { return found("", None) };
+        let own = self.shared.liveness.instance();
+        // One more each time, because this store may be among them.
+        let mut chosen = found(&Instance(self.shared.runtime.client_id().bits()).to_string(), Some(few + 1))?;
+        if chosen.len() <= few {
+            let first = found("", Some(few + 1))?;
+            chosen.extend(first.into_iter().filter(|instance| !chosen.contains(instance)).collect::<Vec<_>>());
+        }
+        chosen.retain(|instance| *instance != own);
+        chosen.truncate(few);
+        if self.shared.wakeups.listeners().has_unfiltered(name) {
+            chosen.push(own);
+        }
+        Ok(chosen)
+    }
+
+    /// So many stores have stopped to listen at a name, and may have been woken for a mutex that they do not take. A few of the others are woken
+    /// instead, unless there were so few that all had been.
+    pub(super) fn pass_on(&mut self, name: &Name, left: usize) -> Result<()> {
+        let is_free = self
+            .head(name)?
+            .0
+            .and_then(|row| row.head)
+            .is_none_or(|head| head.kind() == Kind::Mutex && head.expires().is_none_or(|end| end <= self.at));
+        if is_free && self.listening(name, None)?.len() + left > FEW {
+            let all = self.listening(name, Some(FEW))?;
+            self.recipients.push(Recipients { name: name.clone(), all, head: None });
+        }
+        Ok(())
     }
 }
 
@@ -173,12 +219,7 @@ impl Rows for Transaction<'_> {
 
     /// The datagrams are sent after the commit.
     fn wake(&mut self, name: &Name, waking: Waking<PeerId>) -> Result<u32> {
-        let mut all: Vec<Instance> = Vec::new();
-        if waking.wake.all {
-            let sql = "SELECT instance FROM listener WHERE name = ?1";
-            let listed = self.query(sql, [name.as_str()], |row| row.get::<_, String>(0))?;
-            all.extend(listed.iter().filter_map(|instance| instance.parse::<Instance>().ok()));
-        }
+        let all = if waking.wake.all { self.listening(name, waking.for_one.then_some(FEW))? } else { Vec::new() };
         let head = waking.wake.head.zip(waking.head);
         let count = all.len() + usize::from(head.is_some());
         self.recipients.push(Recipients { name: name.clone(), all, head });

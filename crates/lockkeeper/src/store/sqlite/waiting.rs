@@ -1,7 +1,4 @@
-//! The short answer to a waiter that asks again: still busy. It reads four rows however long the queue is, and writes one row at most.
-//!
-//! A waiter asks again about once a second. A whole step would read all places before its own, and no other process could write meanwhile:
-//! with a few hundred waiting processes no time was left for the renewals of the holder, which lost its lock.
+//! The rows of [`kit::waiting`](crate::store::kit::waiting): four of them, however long the queue is.
 
 use rusqlite::{OptionalExtension, ToSql, params};
 
@@ -10,10 +7,11 @@ use super::liveness::PeerId;
 use super::rows::{nanos, part_row};
 use crate::backend::{Acquire, Attempt, Busy, Claim};
 use crate::error::Result;
-use crate::model::{Now, Record, RequestRef, Role};
+use crate::model::{RequestRef, Role};
 use crate::runtime::Instant;
 use crate::store::kit::engine::Rows;
 use crate::store::kit::rows::{PartRow, RowTable};
+use crate::store::kit::waiting;
 
 /// A waiter that has to wait on.
 struct Waits {
@@ -51,10 +49,9 @@ impl Database {
 }
 
 impl Waits {
-    /// Whether its place has to be extended: a fifth of its time is over. On a busy machine the waiter may run late the next time.
+    /// Whether its place has to be extended.
     fn ends_soon(&self, request: &Acquire, now: Instant) -> bool {
-        let (Some(row), Some(place)) = (&self.place, request.place) else { return false };
-        row.part.expires < now.plus(place / 5 * 4)
+        self.place.as_ref().zip(request.place).is_some_and(|(row, place)| waiting::ends_soon(row, place, now))
     }
 }
 
@@ -75,14 +72,7 @@ impl Transaction<'_> {
             let before = self.query(sql, params![name.as_str(), Role::Waiter.number(), seq], |row| row.get::<_, u32>(0))?;
             (own, ahead) = (Some(place), before.first().copied());
         }
-        // What has ended is for the whole step to remove.
-        if places.iter().any(|row| row.part.expires <= at) {
-            return Ok(None);
-        }
-        let parts: Vec<_> = places.iter().map(|row| row.part).collect();
-        let mut record = Record::from_rows(row.head, &parts, row.roles);
-        let Ok(step) = record.acquire(request, Now { at, token: 0 }) else { return Ok(None) };
-        let Attempt::Busy(busy) = step.answer else { return Ok(None) };
+        let Some((busy, record)) = waiting::still_busy(&row, &places, request, at) else { return Ok(None) };
         let holder = row.head.as_ref().and_then(|head| head.holder());
         let peer_of = |owner| {
             let of_place = || places.iter().find(|row| row.part.owner == owner).and_then(|row| row.peer);

@@ -21,7 +21,7 @@ use crate::backend::{Notifier, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Wake;
 use crate::name::Name;
-use crate::runtime::{self, Runtime};
+use crate::runtime::{self, Runtime, log};
 use crate::store::kit::listeners::{Listeners, Registration};
 
 /// So many datagrams at once may mean that the socket was full and some were lost: the shortest queue that the kernel has by default.
@@ -87,7 +87,7 @@ impl Wakeups {
         let mut bound = false;
         let socket = self.0.socket.get_or_init(|| {
             bound = true;
-            let socket = self.0.bind().inspect_err(|error| tracing::debug!(%error, "no socket for wake-ups; polling")).ok()?;
+            let socket = self.0.bind().inspect_err(|error| log!(debug, %error, "no socket for wake-ups; polling")).ok()?;
             Some((socket, here))
         });
         match socket {

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::liveness::{PeerId, PeerState};
 use super::wake::{Inner, Wakeups};
 use crate::name::Name;
+use crate::runtime::log;
 
 /// How many peers in the way of one waiter are watched; polling finds the others.
 const MOST: usize = 16;
@@ -86,7 +87,7 @@ impl Inner {
         let inner = Arc::clone(self);
         if let Err(error) = self.runtime.thread("lockkeeper-wake", move || inner.poll_until_stopped()) {
             self.thread_started.store(false, Ordering::SeqCst);
-            tracing::debug!(%error, "cannot start the thread that watches peers; polling");
+            log!(debug, %error, "cannot start the thread that watches peers; polling");
         }
     }
 

@@ -13,7 +13,7 @@ use super::connection::{Database, Shared};
 use super::error;
 use crate::backend::Reply;
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime;
+use crate::runtime::{self, log};
 
 type Job = Box<dyn FnOnce(&mut Database) + Send>;
 
@@ -119,7 +119,7 @@ impl Worker {
                 if done.wal_is_long
                     && let Err(error) = self.spawn(Database::checkpoint)
                 {
-                    tracing::debug!(%error, "no checkpoint; the log grows");
+                    log!(debug, %error, "no checkpoint; the log grows");
                 }
                 if done.woke_others {
                     runtime::give_way();
