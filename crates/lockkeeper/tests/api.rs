@@ -180,6 +180,26 @@ async fn every_client_of_a_store_has_the_same_gate() {
     assert_eq!(gate.check("r", old).await.unwrap_err().kind(), ErrorKind::Lost);
 }
 
+/// Requests name times of the client's clock: one that counts in another way would be late, or never late.
+#[tokio::test]
+async fn a_shared_memory_store_has_one_clock() {
+    let simulated = lockkeeper::runtime::Runtime::simulated();
+    let connect = |runtime: &lockkeeper::runtime::Runtime| Client::builder().runtime(runtime.clone()).connect("memory:clocks");
+    let (first, second) = (connect(&simulated).await.unwrap(), connect(&simulated).await.unwrap());
+    for other in [lockkeeper::runtime::Runtime::system(), lockkeeper::runtime::Runtime::simulated()] {
+        let error = connect(&other).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Config && error.to_string().contains("another clock"), "{error}");
+    }
+    for client in [first, second] {
+        client.close().await.unwrap();
+    }
+    let system = lockkeeper::runtime::Runtime::system();
+    lockkeeper_testkit::poll::async_until_within(Duration::from_secs(10), "nobody uses it any more", || async {
+        connect(&system).await.is_ok()
+    })
+    .await;
+}
+
 /// How long, and by whom: the holder is named once it has announced itself.
 #[tokio::test]
 async fn a_timeout_says_how_long_and_by_whom() {
@@ -190,9 +210,10 @@ async fn a_timeout_says_how_long_and_by_whom() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let error = waiter.mutex("x").lock().timeout(Duration::from_millis(600)).await.unwrap_err();
-    let words = format!("process {}", std::process::id());
+    // In the words of the command line, and the program.
+    let words = format!(" pid {} (", std::process::id());
     assert!(
-        error.to_string().starts_with("\"x\" was not free within 600ms; it is held by ") && error.to_string().ends_with(&words),
+        error.to_string().starts_with("\"x\" was not free within 600ms; it is held by ") && error.to_string().contains(&words),
         "{error}"
     );
     // A second one at once does not ask the store again, and one that waits less is not made longer.

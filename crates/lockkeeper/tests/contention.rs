@@ -104,6 +104,61 @@ async fn contenders_of_two_clients_share_a_mutex() {
     }
 }
 
+/// Permits change hands inside a process without waiting for the store, and still each client has its share.
+#[tokio::test(start_paused = true)]
+async fn contenders_of_two_clients_share_permits() {
+    for (ours, theirs) in [(8, 2), (6, 6), (2, 8)] {
+        for hold in [ms(1), ms(20)] {
+            let runtime = Runtime::simulated();
+            let store: Arc<dyn Backend> = Arc::new(MemoryStore::new(runtime.clone()));
+            let clients = [client_of(Arc::clone(&store), &runtime), client_of(Arc::new(Late(store, ms(1))), &runtime)];
+            let end = Instant::now() + hold * 400;
+            let turns = |client: &Client, tasks: u32| {
+                let permits = client.semaphore("s", 2);
+                let tasks = (0..tasks).map(|_| {
+                    let permits = permits.clone();
+                    tokio::spawn(async move {
+                        let mut turns = 0;
+                        while Instant::now() < end {
+                            let permit = permits.acquire().await.unwrap();
+                            sleep(hold).await;
+                            permit.release().await.unwrap();
+                            turns += 1;
+                        }
+                        turns
+                    })
+                });
+                let tasks: Vec<_> = tasks.collect();
+                async move {
+                    let mut all = 0;
+                    for task in tasks {
+                        all += task.await.unwrap();
+                    }
+                    f64::from(all)
+                }
+            };
+            let (here, there) = (turns(&clients[0], ours), turns(&clients[1], theirs));
+            let (here, there) = (here.await, there.await);
+            let share = |part: u32| 0.5 * (here + there) * f64::from(part) / f64::from(ours + theirs);
+            assert!(here >= share(ours) && there >= share(theirs), "{ours} beside {theirs}, {hold:?}: {here} to {there}");
+        }
+    }
+}
+
+/// As many requests are under way as permits may be free, not one after the other.
+#[tokio::test(start_paused = true)]
+async fn free_permits_are_acquired_side_by_side() {
+    let runtime = Runtime::simulated();
+    let store = Arc::new(Late(Arc::new(MemoryStore::new(runtime.clone())), ms(5)));
+    let permits = client_of(store, &runtime).semaphore("s", 8);
+    let began = Instant::now();
+    let all: Vec<_> = (0..8).map(|_| tokio::spawn(permits.clone().acquire().into_future())).collect();
+    for one in all {
+        drop(one.await.unwrap().unwrap());
+    }
+    assert!(began.elapsed() < ms(10), "eight free permits took {:?}", began.elapsed());
+}
+
 /// A store that does not notify.
 #[derive(Debug)]
 struct WithoutPush(Arc<dyn Backend>);

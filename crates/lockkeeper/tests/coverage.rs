@@ -73,7 +73,8 @@ fn every_store_runs_the_suite() {
         if ["kit", "queue", "sql"].contains(&store.as_str()) {
             continue;
         }
-        let tests = [here(&format!("tests/{store}.rs")), here(&format!("tests/{store}/main.rs"))];
+        let mut tests = vec![here(&format!("tests/{store}.rs"))];
+        tests.extend(fs::read_dir(here(&format!("tests/{store}"))).into_iter().flatten().map(|file| file.unwrap().path()));
         let text: String = tests.iter().filter_map(|test| fs::read_to_string(test).ok()).collect();
         assert!(
             text.contains("conformance!("),

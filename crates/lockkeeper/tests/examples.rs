@@ -67,7 +67,7 @@ fn a_flash_sale_oversells_only_without_the_lock() {
 #[test]
 fn every_example_is_run() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let tests = [include_str!("examples.rs"), include_str!("fencing.rs")].concat();
+    let tests = [include_str!("examples.rs"), include_str!("fencing.rs"), include_str!("postgres/fence.rs")].concat();
     for entry in std::fs::read_dir(&folder).expect("the examples") {
         let name = entry.expect("an example").file_name().into_string().expect("plain names");
         let example = name.trim_end_matches(".rs");

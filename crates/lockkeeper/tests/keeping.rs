@@ -3,9 +3,13 @@
 
 use lockkeeper_testkit::poll::async_until_within;
 use std::future::Future;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use lockkeeper::backend::{Backend, Renew, Renewed, Reply};
+use lockkeeper::layer::Layer;
+use lockkeeper::runtime::Runtime;
+use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::{Client, ErrorKind};
 
 fn executor() -> tokio::runtime::Runtime {
@@ -164,4 +168,42 @@ fn many_threads_and_clients_never_meet_inside() {
     });
     drop(done);
     assert_eq!(all_done.iter().count(), THREADS);
+}
+
+/// Carries renewals out at once, and answers them after this long.
+#[derive(Debug)]
+struct SlowAnswers(Arc<dyn Backend>, Duration);
+
+impl Layer for SlowAnswers {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.0
+    }
+
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self(inner, self.1))
+    }
+
+    fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<lockkeeper::Result<Renewed>>> {
+        Box::pin(async move {
+            let answers = self.0.renew(requests).await;
+            tokio::time::sleep(self.1).await;
+            answers
+        })
+    }
+}
+
+/// The hold looked over for a while, so work under it was stopped: the extension must not say that all is well.
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_is_answered_after_the_deadline_is_a_loss() {
+    for (answered_after, is_late) in [(Duration::from_millis(500), false), (Duration::from_millis(2_500), true)] {
+        let runtime = Runtime::simulated();
+        let store = Arc::new(MemoryStore::new(runtime.clone()));
+        let client = Client::builder().runtime(runtime).with_backend(Arc::new(SlowAnswers(store, answered_after))).unwrap();
+        let guard = client.mutex("m").lock().lease(Duration::from_secs(2)).await.unwrap();
+        let extended = guard.extend(Duration::from_secs(20)).await;
+        match extended {
+            Ok(()) => assert!(!is_late && guard.is_valid(), "{answered_after:?}"),
+            Err(error) => assert!(is_late && error.kind() == ErrorKind::Lost && !guard.is_valid(), "{answered_after:?}: {error}"),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! All of several locks or none: no order deadlocks, nothing is left behind, and the guard is lost when one of them is.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
-use std::future::{IntoFuture, poll_fn};
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
@@ -253,7 +253,7 @@ async fn nothing_is_left_wherever_it_is_dropped() {
     for busy in [false, true] {
         let holder = if busy { Some(clients[1].mutex("b").lock().await.unwrap()) } else { None };
         for polls in 0..60 {
-            let mut taking = all.lock().into_future();
+            let mut taking = Box::pin(all.lock());
             let mut left = polls;
             let taken = poll_fn(|context| {
                 if left == 0 {

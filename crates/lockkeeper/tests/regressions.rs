@@ -265,7 +265,7 @@ async fn who_holds_a_name_can_be_seen_long_before_the_first_renewal() {
     let world = World::simulated();
     let (ours, theirs) = world.two_clients();
     let _guard = ours.mutex("x").lock().await.unwrap();
-    sleep(ms(10)).await;
+    sleep(ms(250)).await;
     let seen = theirs.inspect("x").await.unwrap().unwrap();
     let card = seen.holders[0].client.as_ref().expect("the holder has told who it is");
     assert_eq!(card.pid, std::process::id());

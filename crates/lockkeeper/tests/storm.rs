@@ -128,7 +128,7 @@ async fn sail(sea: Arc<Sea>, mutex: Mutex, mut chance: fastrand::Rng) -> std::re
 async fn take(mutex: &Mutex, chance: &mut fastrand::Rng) -> std::result::Result<Option<MutexGuard>, String> {
     Ok(match chance.u8(0..6) {
         0 => mutex.try_lock().await.ok().flatten(),
-        1 => polled(mutex.lock().into_future(), chance.usize(0..30)).await.and_then(Result::ok),
+        1 => polled(Box::pin(mutex.lock()), chance.usize(0..30)).await.and_then(Result::ok),
         2 => mutex.lock().timeout(Duration::from_millis(chance.u64(0..50))).await.ok(),
         _ => {
             let patient = timeout(Duration::from_secs(120), mutex.lock().into_future());

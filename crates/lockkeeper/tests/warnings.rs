@@ -13,9 +13,12 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Remembers what was logged at `INFO` or above.
+/// Remembers what was logged at `INFO` or above, and then perhaps panics.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<(Level, String)>>>);
+struct Log {
+    seen: Arc<Mutex<Vec<(Level, String)>>>,
+    panics: bool,
+}
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
@@ -31,7 +34,8 @@ impl Subscriber for Log {
         }
         let mut text = Text(String::new());
         event.record(&mut text);
-        self.0.lock().unwrap().push((*event.metadata().level(), text.0));
+        self.seen.lock().unwrap().push((*event.metadata().level(), text.0));
+        assert!(!self.panics, "a broken subscriber");
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -46,10 +50,14 @@ impl Subscriber for Log {
 
 /// What was logged while `work` ran on a new executor.
 fn logged<F: Future<Output = ()>>(paused: bool, work: F) -> Vec<(Level, String)> {
-    let log = Log::default();
+    logged_by(Log::default(), paused, work)
+}
+
+/// The same by this subscriber.
+fn logged_by<F: Future<Output = ()>>(log: Log, paused: bool, work: F) -> Vec<(Level, String)> {
     let executor = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(paused).build().unwrap();
     tracing::subscriber::with_default(log.clone(), || executor.block_on(work));
-    log.0.lock().unwrap().clone()
+    log.seen.lock().unwrap().clone()
 }
 
 #[test]
@@ -100,6 +108,34 @@ fn an_outage_is_told_once_and_its_end_once() {
     }
 }
 
+/// The keeper logs too. A subscriber of the user's that panics there costs log lines, not locks: renewals and releases go on, and `close` ends.
+#[test]
+fn a_subscriber_that_panics_does_not_end_the_keeper() {
+    let log = Log { panics: true, ..Log::default() };
+    let seen = logged_by(log, true, async {
+        let runtime = Runtime::simulated();
+        let chaos = Chaos::new(Arc::new(MemoryStore::new(runtime.clone())));
+        let builder = Client::builder().runtime(runtime).lease(Duration::from_secs(30));
+        let client = builder.with_backend(Arc::new(chaos.clone())).unwrap();
+        let (kept, left) = (client.mutex("kept").lock().await.unwrap(), client.mutex("left").lock().await.unwrap());
+        for which in [Faulty::Renew, Faulty::Release] {
+            chaos.always(which, Fault::Refuse);
+        }
+        // Its release fails for longer than its lease, on the keeper, while renewals fail for most of theirs.
+        drop(left);
+        tokio::time::sleep(Duration::from_secs(25)).await;
+        chaos.calm();
+        chaos.always(Faulty::Release, Fault::Refuse);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        chaos.calm();
+        assert!(kept.is_valid(), "its renewals have ended");
+        kept.release().await.unwrap();
+        tokio::time::timeout(Duration::from_secs(60), client.close()).await.expect("it waits for what has panicked").unwrap();
+    });
+    assert!(seen.iter().any(|(_, text)| text.contains("does not answer")), "{seen:#?}");
+    assert!(seen.iter().any(|(_, text)| text.contains("not released")), "{seen:#?}");
+}
+
 /// Once per client, and only there: a thread may block.
 #[test]
 fn a_blocking_call_in_a_task_is_said() {
@@ -111,7 +147,7 @@ fn a_blocking_call_in_a_task_is_said() {
     };
     let on_a_thread = Log::default();
     tracing::subscriber::with_default(on_a_thread.clone(), lock);
-    assert_eq!(on_a_thread.0.lock().unwrap().len(), 0, "{:?}", on_a_thread.0);
+    assert_eq!(on_a_thread.seen.lock().unwrap().len(), 0, "{:?}", on_a_thread.seen);
     let seen = logged(false, async move { tokio::spawn(async move { lock() }).await.unwrap() });
     let warnings: Vec<_> = seen.iter().filter(|(level, _)| *level == Level::WARN).collect();
     assert!(warnings.len() == 1 && warnings[0].1.contains("blocking"), "{seen:?}");
