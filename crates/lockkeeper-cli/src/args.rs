@@ -6,7 +6,9 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args as _, Command, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use lockkeeper::name::Name;
 
-use crate::command::{completions, doctor, help, hold, init, latch, list, man, print_text, release, run, semaphore, show, watch};
+use crate::command::{
+    completions, doctor, help, hold, init, latch, list, man, print_text, release, run, semaphore, show, torture, watch,
+};
 use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
 
@@ -77,6 +79,9 @@ pub(crate) enum Verb {
     Init(init::Arguments),
     /// Check whether locks are safe in the store, and say what to do if not
     Doctor(doctor::Arguments),
+    /// Check the promises on your own store: processes lock, are paused and killed, and a referee judges
+    #[command(long_about = torture::LONG_ABOUT, after_long_help = torture::AFTER_HELP)]
+    Torture(torture::Arguments),
     /// Print the completions for a shell
     Completions(completions::Arguments),
     /// Print a manual page

@@ -17,12 +17,13 @@ pub(crate) enum Code {
     Internal = 70,
     Lost = 79,
     MaxHold = 80,
+    Broken = 81,
     NotExecutable = 126,
     NotFound = 127,
 }
 
 /// The table, as `lockkeeper help exit-codes` prints it.
-pub(crate) const TABLE: [(Code, &str); 8] = [
+pub(crate) const TABLE: [(Code, &str); 9] = [
     (
         Code::NotAcquired,
         "the lock was not acquired (-n, -w; -E sets another status); nothing to show or release; the latch is closed",
@@ -32,6 +33,7 @@ pub(crate) const TABLE: [(Code, &str); 8] = [
     (Code::Internal, "lockkeeper itself failed"),
     (Code::Lost, "the lock was lost while the command ran; the command was ended"),
     (Code::MaxHold, "the time of --max-hold was over; the command was ended"),
+    (Code::Broken, "torture found a broken promise, or a process of its own failed"),
     (Code::NotExecutable, "the command cannot be executed"),
     (Code::NotFound, "the command was not found"),
 ];
@@ -42,7 +44,16 @@ const OF_THE_COMMAND: [(&str, &str); 2] =
 
 /// All statuses of `run`: those of the command, and the table.
 pub(crate) fn of_run() -> Vec<(String, &'static str)> {
-    OF_THE_COMMAND.map(|(code, meaning)| (code.to_owned(), meaning)).into_iter().chain(of_codes(|_| true)).collect()
+    with_command(|code| code != Code::Broken)
+}
+
+/// All statuses of all verbs.
+pub(crate) fn of_all() -> Vec<(String, &'static str)> {
+    with_command(|_| true)
+}
+
+fn with_command(is_one: impl Fn(Code) -> bool) -> Vec<(String, &'static str)> {
+    OF_THE_COMMAND.map(|(code, meaning)| (code.to_owned(), meaning)).into_iter().chain(of_codes(is_one)).collect()
 }
 
 /// The statuses of a verb that runs no command; some of the table.
@@ -56,7 +67,7 @@ fn of_codes(is_one: impl Fn(Code) -> bool) -> impl Iterator<Item = (String, &'st
 
 /// All statuses as text.
 pub(crate) fn table() -> String {
-    of_run().iter().map(|(code, meaning)| format!("  {code:<9} {meaning}\n")).collect()
+    of_all().iter().map(|(code, meaning)| format!("  {code:<9} {meaning}\n")).collect()
 }
 
 /// Why a verb fails: one line for the user, one number for scripts.
@@ -134,7 +145,7 @@ pub(crate) fn of_child(status: WaitStatus) -> u8 {
     }
 }
 
-fn of_signal(signal: i32) -> u8 {
+pub(crate) fn of_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(Code::Internal as u8)
 }
 

@@ -148,10 +148,22 @@ impl LockOptions {
         } else {
             acquiring.await
         };
-        match acquired? {
+        match acquired.map_err(|error| self.explained(error, name))? {
             Some(guard) => Ok(guard),
             None => Err(self.not_acquired(client, name).await),
         }
+    }
+
+    /// The library says to resize a semaphore of another size; here it is said how.
+    fn explained(&self, error: Error, name: &str) -> Failure {
+        let wrong_size = error.kind() == ErrorKind::InvalidArgument && self.take.is_none();
+        let size = self.permits.filter(|_| wrong_size);
+        let failure = Failure::from(error);
+        let message = failure.message.map(|said| match size {
+            Some(size) => format!("{said} (with lockkeeper semaphore set {name:?} {size})"),
+            None => said,
+        });
+        Failure { message, ..failure }
     }
 
     async fn not_acquired(&self, client: &Client, name: &str) -> Failure {

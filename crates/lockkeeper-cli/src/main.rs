@@ -18,6 +18,7 @@ mod supervise;
 mod system;
 mod table;
 mod terminal;
+mod torture;
 mod view;
 mod waiting;
 mod width;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         None if std::env::args_os().nth(1).is_some_and(|word| word == command::names::WORD) => {
             command::names::run(std::io::stdin())
         }
+        None if std::env::args_os().nth(1).is_some_and(|word| word == torture::worker::WORD) => torture::worker::main(),
         None => match args::parse(std::env::args_os()) {
             Ok(verb) => command::run(verb),
             Err(early) => early.show(),

@@ -1,12 +1,14 @@
 //! Which store: the option, else the environment, else the config file, else the default.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::process::Command;
 
 use clap::Args;
 use lockkeeper::{Builder, Client};
 
 use crate::exit::{Code, Failure};
+use crate::terminal::plain;
 use crate::{config, system};
 
 /// The store if none is named.
@@ -27,6 +29,15 @@ pub(crate) struct StoreOption {
 pub(crate) struct Chosen {
     pub(crate) url: String,
     pub(crate) by: String,
+}
+
+/// The file of a store that is not there yet, if the first lock would make it.
+pub(crate) fn missing(url: &str) -> Option<PathBuf> {
+    let config = lockkeeper::store::sqlite::Config::parse(url).ok()?;
+    // A directory that is missing is an error, and connecting says so; that of the default store is made.
+    let is_made = url == DEFAULT || config.path().parent().is_none_or(|above| above.as_os_str().is_empty() || above.is_dir());
+    // Whatever keeps us from looking is for connecting to say.
+    (is_made && config.path().try_exists().is_ok_and(|exists| !exists)).then(|| config.path().to_owned())
 }
 
 /// Whether a store, or one server of a majority, exists inside one process only. `url` is as the library prints it.
@@ -51,6 +62,14 @@ impl StoreOption {
             return Err(Failure::new(Code::Usage, message));
         }
         Ok(client)
+    }
+
+    /// Connects for a verb that only looks. `Err` inside: there is no store yet, in words, and it is not made for that.
+    pub(crate) async fn connect_existing(&self) -> Result<Result<Client, String>, Failure> {
+        match missing(&self.find()?.url) {
+            Some(file) => Ok(Err(format!("{} does not exist yet; the first lock creates it", plain(&file.to_string_lossy())))),
+            None => self.connect(Client::builder()).await.map(Ok),
+        }
     }
 
     /// Finds the store.

@@ -72,12 +72,11 @@ pub(crate) async fn supervise(
                     announce = (!rules.quiet).then(|| Instant::now() + QUIET);
                 }
                 Ok(Change::Ended(ended)) => {
-                    let rest = Some(child.group()).filter(|rest| !rest.is_empty());
-                    tell_left(rules, [rest, child.outside_group()].into_iter().flatten());
+                    tell_left(rules, || [Some(child.group()).filter(|rest| !rest.is_empty()), child.outside_group()]);
                     return Ok(of_child(ended));
                 }
                 Ok(Change::GroupEnded) => {
-                    tell_left(rules, child.outside_group().into_iter());
+                    tell_left(rules, || [child.outside_group()]);
                     return Ok(status.map_or(Code::Internal as u8, of_child));
                 }
                 Err(error) => {
@@ -110,9 +109,10 @@ pub(crate) async fn supervise(
     Err(Failure { code: code as u8, message: None })
 }
 
-fn tell_left(rules: Rules<'_>, left: impl Iterator<Item = String>) {
+/// Only with `--verbose` is it worth to read the state of every process of the machine.
+fn tell_left<const N: usize>(rules: Rules<'_>, left: impl FnOnce() -> [Option<String>; N]) {
     if rules.verbose {
-        for left in left {
+        for left in left().into_iter().flatten() {
             say(&format!("not waited for, runs on without the lock: {left}"));
         }
     }

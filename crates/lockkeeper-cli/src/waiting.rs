@@ -74,12 +74,13 @@ async fn reported<T>(client: &Client, name: &str, began: Instant, work: impl Fut
 }
 
 /// Erases itself when dropped.
-struct Line {
+#[derive(Default)]
+pub(crate) struct Line {
     drawn: bool,
 }
 
 impl Line {
-    fn draw(&mut self, text: &str) {
+    pub(crate) fn draw(&mut self, text: &str) {
         let text = terminal::cut(text, terminal::size(stderr()).0.saturating_sub(1));
         let (dim, normal) = if terminal::has_colour(&stderr()) { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
         let _ = write!(stderr(), "\r\x1b[K{dim}{text}{normal}");

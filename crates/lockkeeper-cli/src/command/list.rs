@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{connect, json, print};
+use super::{json, print};
 use crate::exit::{Failure, say};
 use crate::selection::Selection;
 use crate::store::StoreOption;
@@ -22,7 +22,13 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
-    let client = connect(&arguments.store).await?;
+    let client = match arguments.store.connect_existing().await? {
+        Ok(client) => client,
+        Err(missing) => {
+            say(&format!("nothing is held: {missing}"));
+            return if arguments.output.output == Output::Json { print(["[]"]) } else { Ok(0) };
+        }
+    };
     let selected = arguments.selection.of(&client).await?;
     match arguments.output.output {
         Output::Json => print([json(&selected.found.iter().map(Seen::from).collect::<Vec<_>>())?]),

@@ -10,7 +10,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 
 use super::{help, internal, print};
 use crate::args::ENVIRONMENT;
-use crate::exit::{Code, Failure, of_run, of_verb};
+use crate::exit::{Code, Failure, of_all, of_run, of_verb};
 
 /// Sections whose title starts like this explain variables.
 const ENVIRONMENT_TITLE: &str = "Environment";
@@ -69,6 +69,15 @@ fn page(path: &[String]) -> Result<String, Failure> {
     Ok(format!("{}\n", String::from_utf8_lossy(&text).trim_end()))
 }
 
+/// The files of every verb that uses a store.
+const FILES: [(&str, &str); 2] = [
+    (
+        "~/.local/state/lockkeeper/locks.db",
+        "the store if none is named, in $XDG_STATE_HOME if that is set; other files beside it have its name and an ending",
+    ),
+    ("~/.config/lockkeeper/config.toml", "the config file, in $XDG_CONFIG_HOME if that is set"),
+];
+
 /// The sections after the options: exit status, environment, and the texts after the options in the help.
 fn sections(verb: &Command, name: Option<&str>) -> Roff {
     let mut page = Roff::new();
@@ -87,12 +96,20 @@ fn sections(verb: &Command, name: Option<&str>) -> Roff {
     for part in parts {
         section(&mut page, part);
     }
+    if uses_store {
+        page.control("SH", ["FILES"]);
+        for (file, what) in FILES {
+            item(&mut page, file, what);
+        }
+    }
     page
 }
 
 fn statuses(verb: Option<&str>, uses_store: bool) -> Vec<(String, &'static str)> {
     match verb {
-        None | Some("run") => of_run(),
+        None => of_all(),
+        Some("run") => of_run(),
+        Some("torture") => of_verb(|code| matches!(code, Code::Usage | Code::Unavailable | Code::Internal | Code::Broken)),
         Some("hold") => of_verb(|code| code as u8 <= Code::Lost as u8),
         Some(_) if uses_store => of_verb(|code| (code as u8) < Code::Lost as u8),
         Some(_) => of_verb(|code| matches!(code, Code::Usage | Code::Internal)),

@@ -13,6 +13,7 @@ pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod semaphore;
 pub(crate) mod show;
+pub(crate) mod torture;
 pub(crate) mod watch;
 
 use std::fmt::Write as _;
@@ -40,6 +41,7 @@ pub(crate) fn run(verb: Verb) -> u8 {
         Verb::Latch(arguments) => block_on(latch::run(arguments)),
         Verb::Init(arguments) => block_on(init::run(arguments)),
         Verb::Doctor(arguments) => block_on(doctor::run(arguments)),
+        Verb::Torture(arguments) => block_on(torture::run(arguments)),
         Verb::Completions(arguments) => completions::run(&arguments),
         Verb::Man(arguments) => man::run(&arguments),
         Verb::Help(arguments) => help::run(&arguments),

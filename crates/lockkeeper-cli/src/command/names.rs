@@ -10,7 +10,7 @@ use tokio::time::timeout;
 
 use super::{block_on, print};
 use crate::args::command;
-use crate::store::StoreOption;
+use crate::store::{StoreOption, missing};
 use crate::terminal;
 
 /// The word that calls it. It is no verb: nobody types it.
@@ -96,12 +96,8 @@ impl Asked {
 
 /// Whether connecting may make something that is not there yet. Nothing is made before the line is entered.
 fn would_create(url: &str) -> bool {
-    match lockkeeper::store::sqlite::Config::parse(url) {
-        Ok(config) => !config.path().exists(),
-        Err(_) => {
-            ["postgres:", "postgresql:", "mysql:", "mariadb:", "etcd:", "etcds:"].iter().any(|scheme| url.starts_with(scheme))
-        }
-    }
+    const MADE: [&str; 6] = ["postgres:", "postgresql:", "mysql:", "mariadb:", "etcd:", "etcds:"];
+    missing(url).is_some() || MADE.iter().any(|scheme| url.starts_with(scheme))
 }
 
 /// A name that would be an option of the command, or would show as something else than it is, is not offered.
@@ -160,7 +156,7 @@ mod tests {
 
     #[test]
     fn nothing_is_made_by_a_completion() {
-        assert!(would_create("sqlite:/nonexistent/locks.db") && would_create("postgres://h/d") && would_create("mysql://h/d"));
+        assert!(would_create("sqlite:/tmp/no such file.db") && would_create("postgres://h/d") && would_create("mysql://h/d"));
         assert!(!would_create("sqlite:/proc/self/stat") && !would_create("redis://h"));
     }
 

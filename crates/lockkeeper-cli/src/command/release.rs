@@ -6,7 +6,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin};
 use clap::Args;
 use lockkeeper::backend::Holder;
 
-use super::{connect, print};
+use super::print;
 use crate::args;
 use crate::exit::{Code, Failure, say};
 use crate::store::StoreOption;
@@ -35,8 +35,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
             format!("this releases {name:?} by force, while its holders may be at work; confirm with --yes"),
         ));
     }
-    let client = connect(&arguments.store).await?;
     let nobody = || Failure::new(Code::NotAcquired, format!("nobody holds {name:?}, so there is nothing to release"));
+    let nowhere = |missing| Failure::new(Code::NotAcquired, format!("nobody holds {name:?}: {missing}"));
+    let client = arguments.store.connect_existing().await?.map_err(nowhere)?;
     if !arguments.yes {
         let found = client.inspect(&name).await?.filter(|found| !found.holders.is_empty()).ok_or_else(nobody)?;
         if !agreed(&name, &found.holders) {

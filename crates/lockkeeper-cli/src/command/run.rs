@@ -45,10 +45,10 @@ Examples:
   lockkeeper run report -- sh -c 'psql -v token=$LOCKKEEPER_TOKEN -f report.sql'
 
 Environment of the command:
-  LOCKKEEPER_NAME    the name of the lock
-  LOCKKEEPER_TOKEN   the fencing token: a number larger than that of every earlier holder (permits have none)
-  LOCKKEEPER_OWNER   the owner id of this hold in the store
-  LOCKKEEPER_FENCE_SQL  with postgres:// and mysql:// only: the statement that fences a transaction of yours; run it first in it
+  LOCKKEEPER_NAME        the name of the lock
+  LOCKKEEPER_TOKEN       the fencing token: a number larger than that of every earlier holder (permits have none)
+  LOCKKEEPER_OWNER       the owner id of this hold in the store
+  LOCKKEEPER_FENCE_SQL   with postgres:// and mysql:// only: the statement that fences a transaction of yours; run it first in it
 
 See lockkeeper help exit-codes for the exit statuses.";
 

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use clap::Args;
 use lockkeeper::backend::{Kind, Snapshot};
 
-use super::{connect, json, print};
+use super::{json, print};
 use crate::args;
 use crate::exit::{Code, Failure};
 use crate::store::StoreOption;
@@ -32,10 +32,9 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
 /// Shows a name. If `kind` is given, it must be of that kind.
 pub(crate) async fn show(arguments: Arguments, kind: Option<Kind>) -> Result<u8, Failure> {
     let name = args::name(arguments.name)?;
-    let client = connect(&arguments.store).await?;
-    let Some(found) = client.inspect(&name).await? else {
-        return Err(Failure::new(Code::NotAcquired, format!("there is nothing named {name:?}; see lockkeeper list")));
-    };
+    let nothing = |why: &str| Failure::new(Code::NotAcquired, format!("there is nothing named {name:?}; {why}"));
+    let client = arguments.store.connect_existing().await?.map_err(|missing| nothing(&missing))?;
+    let found = client.inspect(&name).await?.ok_or_else(|| nothing("see lockkeeper list"))?;
     if let Some(kind) = kind.filter(|kind| *kind != found.kind) {
         return Err(found.kind.instead_of(kind, &found.name).into());
     }

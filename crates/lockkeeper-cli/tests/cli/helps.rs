@@ -20,13 +20,15 @@ fn codes(table: &str) -> Vec<u8> {
 #[test]
 fn help_and_the_docs_tell_the_same_exit_statuses() {
     let help = end(&mut lockkeeper(["help", "exit-codes"])).stdout;
-    assert_eq!(codes(&help), [1, 64, 69, 70, 79, 80, 126, 127], "{help}");
+    assert_eq!(codes(&help), [1, 64, 69, 70, 79, 80, 81, 126, 127], "{help}");
     assert_eq!(codes(include_str!("../../../../docs/cli.md")), codes(&help));
 }
 
 #[test]
 fn every_verb_has_help_and_a_page() {
-    for verb in ["run", "hold", "list", "show", "watch", "release", "semaphore", "latch", "doctor", "completions", "man"] {
+    for verb in
+        ["run", "hold", "list", "show", "watch", "release", "semaphore", "latch", "doctor", "torture", "completions", "man"]
+    {
         assert_eq!(end(&mut lockkeeper([verb, "--help"])).code, Some(0), "{verb}");
         assert!(end(&mut lockkeeper(["man", verb])).stdout.contains(".TH"), "{verb}");
     }
@@ -54,7 +56,7 @@ fn section<'a>(page: &'a str, title: &str) -> Vec<&'a str> {
 #[test]
 fn pages_have_the_usual_sections_and_examples_as_they_are_typed() {
     for (verb, statuses) in
-        [(&[][..], 10), (&["run"], 10), (&["hold"], 6), (&["list"], 5), (&["latch", "wait"], 5), (&["man"], 3)]
+        [(&[][..], 11), (&["run"], 10), (&["hold"], 6), (&["list"], 5), (&["torture"], 5), (&["latch", "wait"], 5), (&["man"], 3)]
     {
         let page = end(&mut lockkeeper(["man"].iter().chain(verb))).stdout;
         assert!(!page.contains("EXTRA"), "{verb:?}: {page}");
@@ -68,6 +70,15 @@ fn pages_have_the_usual_sections_and_examples_as_they_are_typed() {
     let typed = examples.iter().position(|line| line.contains("only one of us at a time")).expect("the first example");
     assert_eq!((examples[typed - 1], examples[typed + 1]), (".nf", ".fi"), "{page}");
     assert!(section(&page, "ENVIRONMENT OF THE COMMAND").iter().any(|line| line.contains("LOCKKEEPER_TOKEN")), "{page}");
+    assert!(section(&page, "FILES").iter().any(|line| line.contains("locks.db")), "{page}");
+    // A term is followed by what it means.
+    for title in ["EXIT STATUS", "ENVIRONMENT", "ENVIRONMENT OF THE COMMAND", "FILES"] {
+        let explained = section(&page, title)
+            .split(|line| *line == ".TP")
+            .skip(1)
+            .all(|item| item.len() >= 2 && item.iter().all(|line| !line.is_empty()));
+        assert!(explained, "{title} in {page}");
+    }
 }
 
 #[test]

@@ -16,10 +16,15 @@ mod output;
 mod places;
 mod pty;
 mod queue;
+#[cfg(all(feature = "etcd", feature = "zookeeper"))]
+mod queues;
 mod redis;
+#[cfg(all(feature = "mysql", feature = "postgres"))]
+mod sql;
 mod stores;
 mod tables;
 mod terminal;
+mod torture;
 mod util;
 mod verbs;
 mod words;

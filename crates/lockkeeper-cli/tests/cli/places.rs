@@ -156,3 +156,35 @@ fn doctor_notices_a_read_only_disk() {
     let bad = end(&mut lockkeeper(["doctor", "-S", &url(&file)]));
     assert!(bad.code == Some(69) && bad.stdout.contains("BAD  file"), "{bad:?}");
 }
+
+/// The first thing that somebody types may be `list`; what it finds must not be something that it made.
+#[test]
+fn a_verb_that_only_looks_creates_no_store() {
+    let directory = Directory::new("only-looks");
+    let store = url(&directory.0.join("locks.db"));
+    let missing = "locks.db does not exist yet; the first lock creates it";
+    let listed = end(&mut lockkeeper(["list", "-S", &store]));
+    assert_eq!((listed.code, listed.stdout.as_str()), (Some(0), ""), "{listed:?}");
+    assert!(listed.stderr.starts_with("lockkeeper: nothing is held: ") && listed.stderr.contains(missing), "{listed:?}");
+    assert_eq!(end(&mut lockkeeper(["list", "-o", "json", "-S", &store])).stdout, "[]\n");
+    assert_refused(&mut lockkeeper(["show", "-S", &store, "job"]), 1, missing);
+    assert_refused(&mut lockkeeper(["release", "--yes", "-S", &store, "job"]), 1, missing);
+    // The same for the store of a user who has none.
+    let home = directory.0.join("home");
+    fs::create_dir(&home).expect("a directory");
+    let mut list = lockkeeper(["list"]);
+    for variable in ["LOCKKEEPER_STORE", "LOCKKEEPER_CONFIG", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "STATE_DIRECTORY"] {
+        list.env_remove(variable);
+    }
+    let listed = end(list.env("HOME", &home));
+    assert!(listed.code == Some(0) && listed.stderr.contains(missing), "{listed:?}");
+    assert_eq!(fs::read_dir(&home).expect("a directory").count(), 0, "nothing is made");
+    // A directory that is missing is a mistake, which is told as before.
+    let nowhere = url(&directory.0.join("nowhere/locks.db"));
+    assert_refused(&mut lockkeeper(["list", "-S", &nowhere]), 64, "nowhere");
+    assert_eq!(fs::read_dir(&directory.0).expect("a directory").count(), 1, "nothing but the home directory");
+    // After the first lock it is there, and empty.
+    assert_eq!(end(&mut run(["-S", &store, "job", "true"])).code, Some(0));
+    let listed = end(&mut lockkeeper(["list", "-S", &store]));
+    assert!(listed.code == Some(0) && listed.stderr.contains("nothing is held at sqlite:"), "{listed:?}");
+}

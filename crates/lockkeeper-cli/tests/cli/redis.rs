@@ -47,6 +47,24 @@ fn someone_listens(port: u16, channel: &str) -> bool {
     answer.contains("\r\n:1\r\n")
 }
 
+/// What locks need is named, with what to do about it: not the bare words of the server.
+#[test]
+fn a_server_without_a_command_is_69_with_a_remedy() {
+    if let Some(why) = Server::missing(Flavour::Redis) {
+        return lockkeeper::conformance::skip("a server without a command", &why);
+    }
+    for (command, remedy) in [("HELLO", "?push=off"), ("SUBSCRIBE", "?push=off"), ("TIME", "Redis 6.2")] {
+        let server = Server::start_with(Flavour::Redis, &["--rename-command", command, ""]);
+        let refused = end(&mut run(["-S", &server.url(0), "job", "true"]));
+        assert_eq!(refused.code, Some(69), "{command}: {refused:?}");
+        assert!(refused.stderr.contains(command) && refused.stderr.contains(remedy), "{command}: {refused:?}");
+        if remedy == "?push=off" {
+            let served = end(&mut run(["-S", &format!("{}?push=off", server.url(0)), "job", "true"]));
+            assert_eq!(served.code, Some(0), "{command}: {served:?}");
+        }
+    }
+}
+
 #[test]
 fn an_unreachable_store_is_69() {
     let began = Instant::now();

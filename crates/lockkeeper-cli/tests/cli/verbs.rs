@@ -82,7 +82,9 @@ fn permits_are_counted_and_another_size_is_refused() {
         let (holder, _) = holding(url, &["--permits", "3", "--take", "2", "job"]);
         assert_refused(&mut run(["-S", url, "-n", "--permits", "3", "--take", "2", "job", "true"]), 1, "is held by ");
         assert_eq!(end(&mut run(["-S", url, "-n", "--permits", "3", "job", "true"])).code, Some(0));
-        assert_refused(&mut run(["-S", url, "-n", "--permits", "4", "job", "true"]), 64, "3");
+        assert_refused(&mut run(["-S", url, "-n", "--permits", "4", "job", "true"]), 64, "has 3 permits");
+        let resize = "resize it (with lockkeeper semaphore set \"job\" 4)";
+        assert_refused(&mut run(["-S", url, "-n", "--permits", "4", "job", "true"]), 64, resize);
         let shown = end(&mut lockkeeper(["semaphore", "show", "-S", url, "job"]));
         assert!(shown.stdout.contains("permits: 1 of 3 free") && shown.stdout.contains("2 of 3"), "{shown:?}");
         assert_eq!(end(&mut lockkeeper(["semaphore", "set", "-S", url, "job", "5"])).stdout, "3 of 5 free\n");
