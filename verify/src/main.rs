@@ -1,8 +1,16 @@
-//! `lockkeeper-verify models | simulation | replay SEED | judge FILE`: the parts of the evidence, each as a section of `docs/evidence.md`.
+//! `lockkeeper-verify models | simulation | real | replay SEED | judge FILE`: the parts of the evidence, each as a section of `docs/evidence.md`.
 //!
 //! `models [--minutes N]` looks at larger models than the tests do. `simulation [--minutes N] [--first SEED]` runs fresh seeds on all cores.
+//! `real --program FILE` records histories of real servers. `control` runs other libraries under the same faults.
 //! `replay SEED` prints one history, shrunk if it broke a promise. `judge FILE` has the referee judge a recorded one. Progress goes to standard error.
 #![allow(clippy::disallowed_methods, reason = "the doors to the clock are the library's; this is a program about it")]
+
+#[path = "command/control.rs"]
+mod control;
+#[path = "command/held.rs"]
+mod held;
+#[path = "command/real.rs"]
+mod real;
 
 use std::io::BufReader;
 use std::process::ExitCode;
@@ -21,9 +29,12 @@ fn main() -> ExitCode {
         Some((&"simulation", rest)) => {
             minutes(rest).and_then(|time| simulation(time, option(rest, "--first")?, option(rest, "--cores")?))
         }
+        Some((&"real", rest)) => minutes(rest).and_then(|time| real::run(time, rest)),
+        Some((&"control", rest)) => minutes(rest).and_then(|time| control::all(time, rest)),
+        Some((&"held", [url, name, lease])) => held::run(url, name, lease),
         Some((&"judge", [file])) => judge(file),
         Some((&"replay", [seed])) => seed.parse().map_err(|_| format!("{seed} is no seed")).map(replay),
-        _ => Err("use: lockkeeper-verify models|simulation [--minutes N] [--first SEED], replay SEED, or judge FILE".to_owned()),
+        _ => Err("use: lockkeeper-verify models|simulation [--minutes N] [--first SEED], real --program FILE [--only TOPOLOGY] [--log FILE] [--minutes N], control [--python|--rslock|--redisson COMMAND] [--minutes N], replay SEED, or judge FILE".to_owned()),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -153,6 +153,14 @@ fn p1_readers_share_and_exclude_writers() {
 }
 
 #[test]
+fn p1_an_owner_that_enters_twice_holds_until_both_guards_are_gone() {
+    let twice = [granted(SECOND, 1, 5), granted(2 * SECOND, 1, 5), release(2 * SECOND + MILLI, 1)];
+    let next = granted(2 * SECOND + 4 * MILLI, 2, 6);
+    breaks(Promise::P1, &[&twice[..], std::slice::from_ref(&next)].concat(), 3 * SECOND);
+    keeps(&[&twice[..], &[release(2 * SECOND + 2 * MILLI, 1), next]].concat(), 3 * SECOND);
+}
+
+#[test]
 fn p1_too_many_permits_are_found() {
     let permits = |client| granted_as(10 * MILLI, client, Side::Permits { take: 2, of: 4 }, None);
     keeps(&[permits(1), permits(2)], SECOND);
@@ -175,6 +183,21 @@ fn p2_a_token_that_goes_back_is_found() {
         breaks(Promise::P2, &[&first[..], &[granted(20 * MILLI, 2, token)]].concat(), SECOND);
     }
     keeps(&[&first[..], &[granted(20 * MILLI, 2, 11)]].concat(), SECOND);
+}
+
+#[test]
+fn p2_a_writer_that_becomes_a_reader_may_keep_its_token() {
+    let as_reader = |client: u32, token| {
+        let mut event = granted_as(20 * MILLI, client, Side::Shared, Some(token));
+        if let What::Granted { owner, .. } = &mut event.what {
+            *owner = format!("{client}:2");
+        }
+        event
+    };
+    let first = [granted(10 * MILLI, 1, 10), release(11 * MILLI, 1)];
+    keeps(&[&first[..], &[as_reader(1, 10)]].concat(), SECOND);
+    breaks(Promise::P2, &[&first[..], &[as_reader(1, 9)]].concat(), SECOND);
+    breaks(Promise::P2, &[&first[..], &[as_reader(2, 10)]].concat(), SECOND);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! What a simulated history records, with clients by their index, so that two runs of a seed can be compared.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use lockkeeper::referee::{Event, What};
+use lockkeeper::referee::{Event, Grants, What};
 use lockkeeper::{ClientId, WireOwner};
 
 use super::world::Universe;
@@ -21,15 +21,7 @@ struct Inner {
     events: Vec<Event>,
     clients: HashMap<ClientId, u32>,
     /// What each owner was granted.
-    grants: BTreeMap<(u32, u64), Vec<Answer>>,
-}
-
-/// The last request by which an owner was told that it holds something with this token.
-#[derive(Debug)]
-struct Answer {
-    token: Option<u64>,
-    sent: u64,
-    lease: u64,
+    grants: Grants<(u32, u64)>,
 }
 
 impl Trace {
@@ -64,24 +56,14 @@ impl Trace {
     /// The client was answered that the hold is granted or kept, as of `sent`.
     pub(super) fn answered(&self, name: &str, owner: WireOwner, token: Option<u64>, sent: u64, lease: u64) {
         let (client, words) = self.owner(owner);
-        let mut inner = self.inner();
-        let grants = inner.grants.entry((client, owner.number)).or_default();
-        match grants.last_mut() {
-            Some(last) if token.is_none() || last.token == token => (last.sent, last.lease) = (sent, lease),
-            _ => grants.push(Answer { token, sent, lease }),
-        }
-        drop(inner);
+        self.inner().grants.answered((client, owner.number), token, sent, lease);
         self.add(client, What::Kept { name: name.to_owned(), owner: words, sent, lease });
     }
 
-    /// When the request was sent by which the owner was last told that it has this token, and its lease. Guards to which a hold passes have
-    /// larger tokens than the grant.
+    /// When the request was sent by which the owner was last told that it has this token, and its lease.
     pub(super) fn grant_of(&self, owner: WireOwner, token: Option<u64>) -> (u64, u64) {
         let (client, _) = self.owner(owner);
-        let now = self.now();
-        let inner = self.inner();
-        let grants = inner.grants.get(&(client, owner.number)).map_or(&[][..], Vec::as_slice);
-        grants.iter().rev().find(|answer| answer.token <= token).map_or((now, 0), |answer| (answer.sent, answer.lease))
+        self.inner().grants.of(&(client, owner.number), token).unwrap_or_else(|| (self.now(), 0))
     }
 
     pub(super) fn take(&self) -> Vec<Event> {

@@ -1,0 +1,306 @@
+//! Histories of real servers: `lockkeeper torture` uses them with processes that are paused and killed, the servers are disturbed meanwhile, and two
+//! judges look at what was recorded: the referee, and [`put_in_order`].
+
+#![allow(clippy::disallowed_methods, reason = "it stands outside the simulation, beside real servers")]
+
+mod control;
+mod linear;
+mod topology;
+
+pub use linear::{Order, put_in_order};
+pub use topology::{TOPOLOGIES, missing};
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use lockkeeper::referee::{Event, Limits, Promise, Referee, Verdict, What, read};
+use serde_json::Value;
+
+use topology::{Fault, Forgot, LEASE, Topology, now};
+
+/// What came of one run.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The servers.
+    pub topology: String,
+    /// What was done to them, and how often.
+    pub faults: BTreeMap<&'static str, u64>,
+    /// How often processes were paused and killed.
+    pub pauses: u64,
+    /// See there.
+    pub kills: u64,
+    /// How many guards there were.
+    pub granted: u64,
+    /// What the referee found.
+    pub verdict: Verdict,
+    /// What the second judge found.
+    pub order: Order,
+    /// How much the two judges find if they are not told what was done to the store: the negative control of both. Some locks are released by force
+    /// at the end, so there is something to find on every topology.
+    pub untold: (usize, usize),
+    /// What was wrong beside the history: holds that were left, numbers that are wrong, processes that failed.
+    pub wrong: Vec<String>,
+}
+
+impl Recorded {
+    /// Whether nothing was broken.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.broken() == 0
+    }
+
+    /// How often something was done to servers and processes.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        self.pauses + self.kills + self.faults.values().sum::<u64>()
+    }
+
+    /// How often another server took over.
+    #[must_use]
+    pub fn failovers(&self) -> u64 {
+        self.faults.iter().filter(|(what, _)| what.contains("failover")).map(|(_, count)| count).sum()
+    }
+
+    /// How many promises were broken.
+    #[must_use]
+    pub const fn broken(&self) -> usize {
+        self.verdict.violations.len() + self.order.broken.len() + self.wrong.len()
+    }
+
+    /// The sum of two histories.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        other.faults.into_iter().for_each(|(what, count)| *self.faults.entry(what).or_default() += count);
+        self.pauses += other.pauses;
+        self.kills += other.kills;
+        self.granted += other.granted;
+        self.verdict.merge(other.verdict);
+        self.order.holds += other.order.holds;
+        self.order.broken.extend(other.order.broken);
+        self.untold = (self.untold.0 + other.untold.0, self.untold.1 + other.untold.1);
+        self.wrong.extend(other.wrong);
+        self
+    }
+
+    /// One row of the page.
+    #[must_use]
+    pub fn row(&self) -> String {
+        let faults: Vec<_> = self.faults.iter().map(|(what, count)| format!("{what} {count}")).collect();
+        let faults = if faults.is_empty() { "–".to_owned() } else { faults.join(", ") };
+        let checks: Vec<_> = [Promise::P1, Promise::P2, Promise::P3, Promise::P4, Promise::P7]
+            .map(|promise| self.verdict.checks_of(promise).to_string())
+            .into();
+        let broken = self.broken();
+        format!(
+            "| {} | {faults} | {} | {} | {} | {} | {} | {broken} |",
+            self.topology,
+            self.pauses,
+            self.kills,
+            self.granted,
+            checks.join(", "),
+            self.order.holds
+        )
+    }
+}
+
+/// The last faults end so long before the run does. Locks are released by force meanwhile.
+const CALM: Duration = Duration::from_secs(3);
+
+/// The last of these are over so long before the run is.
+const END: Duration = Duration::from_millis(500);
+
+/// So far apart a judge is told that the store is not itself, as long as that lasts.
+const STEP: u64 = 2_000_000;
+
+/// Records a history of so long on a topology, with the program `lockkeeper`, and has it judged.
+///
+/// # Errors
+///
+/// A topology that does not exist, and a program that cannot be run or whose report cannot be read.
+pub fn record(topology: &str, program: &Path, time: Duration) -> Result<Recorded, String> {
+    let mut store = Topology::start(topology, program)?;
+    let url = store.url();
+    let history = std::env::temp_dir().join(format!("lockkeeper-history-{}-{:08x}.jsonl", std::process::id(), fastrand::u32(..)));
+    let file = Temporary(history);
+    let minutes = (time.as_secs_f64() / 60.0).to_string();
+    let lease = format!("{}s", LEASE.as_secs());
+    let child = Command::new(program)
+        .args(["torture", "-o", "json", "-l", &lease, "--minutes", &minutes, "--history"])
+        .arg(&file.0)
+        .env("LOCKKEEPER_STORE", &url)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("cannot run {}: {error}", program.display()))?;
+    let mut torture = Torture(Some(child));
+    let (began, mut chance, mut faults) = (Instant::now(), fastrand::Rng::new(), Vec::new());
+    let mut epoch = (now(), store.epoch());
+    while torture.runs() {
+        std::thread::sleep(Duration::from_millis(chance.u64(500..1_500)));
+        faults.extend(replaced(&store, &mut epoch));
+        if began.elapsed() + store.longest() + CALM > time {
+            break;
+        }
+        let Some(fault) = store.disturb(&mut chance) else { break };
+        faults.push(fault);
+        epoch = (now(), store.epoch());
+    }
+    std::thread::sleep(time.saturating_sub(began.elapsed() + CALM));
+    faults.extend(store.take_away(program, &url, time.saturating_sub(began.elapsed() + END)));
+    let output = torture.end().ok_or("torture has no output")?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report: Value =
+        serde_json::from_slice(&output.stdout).map_err(|error| format!("{topology}: no report ({error}): {said}"))?;
+    faults.extend(replaced(&store, &mut epoch));
+    let mut events = read_all(&file.0)?;
+    if store.queues() {
+        events = asked_when_called(events);
+    }
+    let untold = untold(&events, &faults)?;
+    disturbances(&mut events, &faults)?;
+    let verdict = judge(&events);
+    let mut counts = BTreeMap::new();
+    faults.iter().for_each(|fault| *counts.entry(fault.what).or_default() += 1);
+    let number = |value: &Value| value.as_u64().unwrap_or_default();
+    Ok(Recorded {
+        topology: topology.to_owned(),
+        faults: counts,
+        pauses: number(&report["faults"]["pauses"]),
+        kills: number(&report["faults"]["kills"]),
+        granted: number(&report["granted"]),
+        verdict,
+        order: put_in_order(&events),
+        untold,
+        wrong: wrong(&report, store.forgets()),
+    })
+}
+
+/// Whether another server took over although nobody disturbed it: on a busy machine one that is only slow may be replaced.
+fn replaced(store: &Topology, epoch: &mut (u64, u64)) -> Option<Fault> {
+    let (from, before) = std::mem::replace(epoch, (now(), store.epoch()));
+    let to = now();
+    let forgot = Some(Forgot { from, to, all: false });
+    (before != epoch.1).then_some(Fault { what: "failover of a slow primary", from, to, outage: true, forgot })
+}
+
+/// How often the judges find two holders if they are not told that the store gave holds up before their time.
+fn untold(events: &[Event], faults: &[Fault]) -> Result<(usize, usize), String> {
+    let mut events = events.to_vec();
+    let faults: Vec<Fault> = faults.iter().map(|fault| Fault { forgot: None, ..*fault }).collect();
+    disturbances(&mut events, &faults)?;
+    let twice = judge(&events).violations.iter().filter(|violation| violation.promise == Promise::P1).count();
+    Ok((twice, put_in_order(&events).broken.len()))
+}
+
+fn judge(events: &[Event]) -> Verdict {
+    let mut referee = Referee::new(Limits::on_a_real_machine());
+    events.iter().for_each(|event| referee.observe(event));
+    referee.finish(events.last().map_or(0, |event| event.at))
+}
+
+/// What the report says beside the history. Numbers are not promised where the store forgets; the rest of it is judged anew.
+fn wrong(report: &Value, forgets: bool) -> Vec<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let counts = |violation: &Value| match violation["promise"].as_str() {
+        Some("P5") => true,
+        Some("count") => !forgets,
+        _ => false,
+    };
+    let broken = list(&report["violations"]).into_iter().filter(counts).map(|violation| text(&violation["text"]));
+    broken.chain(list(&report["troubles"]).iter().map(text)).collect()
+}
+
+fn read_all(file: &Path) -> Result<Vec<Event>, String> {
+    let history = std::fs::File::open(file).map_err(|error| format!("cannot read the history: {error}"))?;
+    read(BufReader::new(history)).collect()
+}
+
+/// Where a waiter has a node in a queue, the store grants when those before it are gone, and the client may see that later. So a grant was asked for when the
+/// call began, and what the client asked last keeps it.
+fn asked_when_called(events: Vec<Event>) -> Vec<Event> {
+    let (mut calls, mut all) = (BTreeMap::new(), Vec::with_capacity(events.len()));
+    for mut event in events {
+        let (at, client, mut kept) = (event.at, event.client, None);
+        match &mut event.what {
+            What::Call { call, .. } => {
+                calls.entry((client, *call)).or_insert(at);
+            }
+            What::Granted { call, name, owner, sent, lease, .. } => {
+                if let Some(called) = calls.get(&(client, *call)).copied().filter(|called| *called < *sent) {
+                    kept = Some(What::Kept { name: name.clone(), owner: owner.clone(), sent: *sent, lease: *lease });
+                    (*lease, *sent) = (*lease + (*sent - called), called);
+                }
+            }
+            _ => {}
+        }
+        all.push(event);
+        all.extend(kept.map(|what| Event { at, client, what }));
+    }
+    all
+}
+
+/// Adds what was done to the servers. While they do not answer, no client is to blame.
+fn disturbances(events: &mut Vec<Event>, faults: &[Fault]) -> Result<(), String> {
+    let begin = events.iter().find_map(|event| match &event.what {
+        What::Note { text } => text.rsplit(' ').next()?.parse::<u64>().ok(),
+        _ => None,
+    });
+    let begin = begin.ok_or("the history does not say when it began")?;
+    let clients = events.iter().map(|event| event.client).filter(|client| *client < u32::MAX).max().unwrap_or(0);
+    let mut more = Vec::new();
+    for fault in faults {
+        let (from, to) = (fault.from.saturating_sub(begin), fault.to.saturating_sub(begin));
+        let mut at = |at: u64, client: u32, what: What| more.push(Event { at, client, what });
+        at(from, 0, What::Note { text: fault.what.to_owned() });
+        if let Some(Forgot { from, to, all }) = fault.forgot {
+            // What was asked for before may be lost.
+            let (from, to) = (from.saturating_sub(begin), to.saturating_sub(begin));
+            for when in (from..to).step_by(STEP as usize).chain([to]) {
+                at(when, 0, What::Unhealthy { forgot: all, lag: 0 });
+            }
+        }
+        if fault.outage {
+            for client in 1..=clients {
+                at(from, client, What::Cut);
+                at(to, client, What::Healed);
+            }
+        }
+    }
+    events.append(&mut more);
+    events.sort_by_key(|event| event.at);
+    Ok(())
+}
+
+struct Temporary(PathBuf);
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+struct Torture(Option<Child>);
+
+impl Torture {
+    fn runs(&mut self) -> bool {
+        self.0.as_mut().is_some_and(|child| child.try_wait().is_ok_and(|ended| ended.is_none()))
+    }
+
+    fn end(&mut self) -> Option<Output> {
+        self.0.take()?.wait_with_output().ok()
+    }
+}
+
+impl Drop for Torture {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
