@@ -39,8 +39,8 @@ fn figures(shows: Shows) -> Vec<(&'static str, Figure)> {
     let client: (&str, Figure) = ("client CPU, µs each", Heat::client_micros);
     let server: (&str, Figure) = ("server CPU, µs each", Heat::server_micros);
     match shows {
-        Shows::Latency => vec![half],
-        Shows::Contention => vec![rate, ("hand-over p50, µs", |heat| heat.handed_half), client, server],
+        Shows::Latency | Shows::Statements => vec![half],
+        Shows::Contention | Shows::Queue => vec![rate, ("hand-over p50, µs", |heat| heat.handed_half), client, server],
         Shows::Crowd => vec![
             rate,
             ("requests each", Heat::requests_each),

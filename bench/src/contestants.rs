@@ -18,7 +18,7 @@ const fn one(id: &'static str, label: &'static str, program: &'static str, words
     Contestant { id, label, program, words }
 }
 
-const ALL: [Contestant; 31] = [
+const ALL: [Contestant; 39] = [
     one("mutex", "**lockkeeper** `Mutex`", "ours", &["as=mutex"]),
     one("fair", "**lockkeeper** `FairMutex`", "ours", &["as=fair"]),
     one("lease", "**lockkeeper** `Mutex`, explicit lease", "ours", &["as=lease"]),
@@ -35,6 +35,11 @@ const ALL: [Contestant; 31] = [
     one("rwlock-before", "`RwLock` before", "before", &[]),
     one("permit-before", "`Semaphore` before", "before", &["as=permit"]),
     one("redlock-before", "RedLock before", "before", &["as=mutex"]),
+    one("fresh", "**lockkeeper** `Mutex`, a new name each time", "ours", &["as=fresh"]),
+    one("no-hint", "**lockkeeper** `Mutex`, `hint=off`", "ours", &["as=mutex", "hint=off"]),
+    one("advisory", "`pg_advisory_lock`", "ours", &["as=server"]),
+    one("get-lock", "`GET_LOCK`", "ours", &["as=server"]),
+    one("for-update", "`SELECT … FOR UPDATE`, durable", "ours", &["as=row"]),
     one("tokio", "`tokio::sync::Mutex`", "ours", &["as=tokio"]),
     one("flock", "flock(2)", "ours", &["as=flock"]),
     one("redisson", "Redisson `RLock`", "redisson", &[]),
@@ -47,6 +52,9 @@ const ALL: [Contestant; 31] = [
     one("rlock", "rlock (Rust)", "rlock", &[]),
     one("rlock-rw", "rlock (Rust), read-write", "rlock", &[]),
     one("redis-py", "redis-py `Lock`", "redis-py", &[]),
+    one("curator", "Curator `InterProcessMutex`", "curator", &[]),
+    one("etcd-go", "etcd's Go `concurrency.Mutex`", "etcd", &[]),
+    one("etcd-rpc", "etcd's Lock RPC (Go)", "etcd", &["as=rpc"]),
     one("true", "`true`", "commands", &[]),
     one("flock-run", "`flock FILE true`", "commands", &[]),
     one("run", "`lockkeeper run NAME true`", "commands", &[]),
@@ -90,8 +98,8 @@ impl Programs {
                 "ours" => ours("bench-ours"),
                 "before" => before.map(|program| vec![program.to_owned()]).ok_or_else(|| "--before names it".to_owned()),
                 "commands" => ours("lockkeeper"),
-                "redisson" => redisson(),
-                "rueidislock" | "redsync" => go(program),
+                "redisson" | "curator" => java(program),
+                "rueidislock" | "redsync" | "etcd" => go(program),
                 "rslock" | "rlock" => crates(program),
                 _ => python(),
             };
@@ -162,16 +170,19 @@ fn python() -> Result<Vec<String>, String> {
     Ok(vec![python, sources.join("contestant.py").display().to_string()])
 }
 
-/// The driver that `cargo xtask interop` builds too; `cargo xtask bench` says where it is.
-fn redisson() -> Result<Vec<String>, String> {
-    let place =
-        std::env::var(DRIVER).map_err(|_| format!("{DRIVER} is not set: cargo xtask bench sets it where Java and Maven are"))?;
+/// The driver that the tests use too; `cargo xtask bench` says where it is.
+fn java(peer: &str) -> Result<Vec<String>, String> {
+    let variable = driver(peer);
+    let place = std::env::var(&variable)
+        .map_err(|_| format!("{variable} is not set: cargo xtask bench sets it where Java and Maven are"))?;
     let classes = format!("{place}/driver.jar:{place}/lib/*");
     Ok(["java", "-cp", &classes, "lockkeeper.interop.Bench"].map(str::to_owned).to_vec())
 }
 
-/// The folder of the driver.
-const DRIVER: &str = "LOCKKEEPER_BENCH_REDISSON";
+/// The variable that names the folder of a driver in Java.
+fn driver(peer: &str) -> String {
+    format!("LOCKKEEPER_BENCH_{}", peer.to_uppercase())
+}
 
 fn done(command: &mut Command) -> Result<(), String> {
     let name = command.get_program().display().to_string();
@@ -196,7 +207,8 @@ fn version(program: &str) -> String {
         "redsync" => after(read("go/go.mod"), "redsync/v4 "),
         "rslock" | "rlock" => after(read(&format!("{program}/Cargo.lock")), &format!("name = \"{program}\"\nversion = \"")),
         "redis-py" => after(read("redis-py/requirements.txt"), "redis=="),
-        "redisson" => std::env::var(DRIVER)
+        "etcd" => after(read("go/go.mod"), "go.etcd.io/etcd/client/v3 "),
+        "redisson" | "curator" => std::env::var(driver(program))
             .ok()
             .and_then(|place| Some(Path::new(&place).file_name()?.display().to_string()))
             .unwrap_or_default(),

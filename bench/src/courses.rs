@@ -35,8 +35,23 @@ pub(crate) enum Place {
         servers: usize,
         frozen: usize,
     },
+    /// A database, with its setting of how soon a commit is durable.
+    Sql(Database),
+    /// One ZooKeeper server, which waits for the disk at every write, or does not.
+    ZooKeeper {
+        fsync: bool,
+    },
+    /// One etcd server.
+    Etcd,
     /// Whole commands on a file, started and ended each time.
     Commands,
+}
+
+/// Which database, and whether a commit waits for the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Database {
+    Postgres { synchronous: bool },
+    MariaDb { flush: u8 },
 }
 
 /// What the table of a course shows.
@@ -49,6 +64,10 @@ pub(crate) enum Shows {
     Keeping,
     Rate,
     Readers,
+    /// Cycles, with what they ask of a database and what it writes for them.
+    Statements,
+    /// The same of a lock that many want.
+    Queue,
 }
 
 /// One workload.
@@ -100,6 +119,84 @@ impl Course {
     pub(crate) fn begins_anew(&self) -> bool {
         matches!(self.shows, Shows::Keeping | Shows::Crowd)
     }
+}
+
+/// The workloads on databases.
+fn databases() -> Vec<Course> {
+    const POSTGRES: [&str; 4] = ["mutex", "fair", "advisory", "for-update"];
+    const MARIADB: [&str; 5] = ["mutex", "no-hint", "fair", "get-lock", "for-update"];
+    let on = |synchronous| Place::Sql(Database::Postgres { synchronous });
+    let flush = |flush| Place::Sql(Database::MariaDb { flush });
+    let (cycle, contend) = (&["cycle", "tasks=1"], &["contend", "tasks=1", "hold=1000"]);
+    let course = |id, title, words, place, shows, who: &[&'static str]| Course {
+        who: who.to_vec(),
+        ..Course::new(id, title, words, place, shows, &[])
+    };
+    let alone = |id, title, place, who: &[&'static str]| course(id, title, cycle, place, Shows::Statements, who);
+    let eight = |id, title, place, who: &[&'static str]| course(id, title, contend, place, Shows::Queue, who).processes(8);
+    vec![
+        alone("l-pg", "PostgreSQL: one task, one lock", on(true), &["mutex", "fresh", "advisory", "for-update"]),
+        alone("l-pg-off", "the same with synchronous_commit=off", on(false), &["mutex", "fresh", "advisory", "for-update"]),
+        alone("l-maria", "MariaDB: one task, one lock", flush(1), &["mutex", "fresh", "get-lock", "for-update"]),
+        alone("l-maria-2", "the same with flush=2", flush(2), &["mutex", "fresh", "get-lock", "for-update"]),
+        eight("l8-pg", "PostgreSQL: 8 processes want one lock for a millisecond", on(true), &POSTGRES),
+        eight("l8-pg-off", "the same with synchronous_commit=off", on(false), &POSTGRES),
+        eight("l8-maria", "MariaDB: 8 processes want one lock for a millisecond", flush(1), &MARIADB),
+        eight("l8-maria-2", "the same with flush=2", flush(2), &MARIADB),
+        course("l10-pg", "PostgreSQL: 10 waiters in 10 processes", &["contend"], on(false), Shows::Queue, &["mutex", "fair"])
+            .processes(10),
+        course(
+            "l1000-pg",
+            "1,000 waiters in 50 processes",
+            &["contend", "tasks=20"],
+            on(false),
+            Shows::Queue,
+            &["mutex", "fair"],
+        )
+        .processes(50),
+        course("l10-maria", "MariaDB: 10 waiters in 10 processes", &["contend"], flush(2), Shows::Queue, &["mutex", "fair"])
+            .processes(10),
+        course(
+            "l1000-maria",
+            "1,000 waiters in 50 processes",
+            &["contend", "tasks=20"],
+            flush(2),
+            Shows::Queue,
+            &["mutex", "fair"],
+        )
+        .processes(50),
+        course(
+            "lk-pg",
+            "PostgreSQL: 10,000 locks held and kept alive",
+            &["keep", "held=10000", "tasks=64"],
+            on(false),
+            Shows::Keeping,
+            &["mutex"],
+        ),
+        course("lk-maria", "MariaDB: the same", &["keep", "held=10000", "tasks=64"], flush(2), Shows::Keeping, &["mutex"]),
+    ]
+}
+
+/// The stores whose locks are queues of nodes.
+fn queues() -> [Course; 5] {
+    let zookeeper = |fsync| Place::ZooKeeper { fsync };
+    let (one, eight): (&'static [&'static str], &'static [&'static str]) = (&["cycle", "tasks=1"], &["contend", "tasks=8"]);
+    let (java, go): (&'static [&'static str], &'static [&'static str]) =
+        (&["mutex", "curator"], &["mutex", "etcd-go", "etcd-rpc"]);
+    [
+        Course::new("m-zk", "one task, one lock, on ZooKeeper without fsync", one, zookeeper(false), Shows::Throughput, java),
+        Course::new("m-zk-fsync", "one task, one lock, on ZooKeeper with fsync", one, zookeeper(true), Shows::Throughput, java),
+        Course::new(
+            "m-zk8",
+            "8 tasks of one process want one lock, on ZooKeeper",
+            eight,
+            zookeeper(false),
+            Shows::Contention,
+            java,
+        ),
+        Course::new("m-etcd", "one task, one lock, on etcd", one, Place::Etcd, Shows::Throughput, go),
+        Course::new("m-etcd8", "8 tasks of one process want one lock, on etcd", eight, Place::Etcd, Shows::Contention, go),
+    ]
 }
 
 /// All of them, in the order of the page.
@@ -249,7 +346,8 @@ pub(crate) fn all(quick: bool) -> Vec<Course> {
             &["true", "flock-run", "run"],
         ),
     ];
-    let mut all: Vec<Course> = all.into_iter().filter(|course| !(quick && course.thorough)).collect();
+    let all = all.into_iter().chain(databases()).chain(queues());
+    let mut all: Vec<Course> = all.filter(|course| !(quick && course.thorough)).collect();
     if quick {
         // Slow to start, or slow to take a hundred thousand locks.
         let left_out = |course, who| {

@@ -69,7 +69,7 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
     let frozen = |well, frozen, who| results.ratio((frozen, who), (well, who), half);
     let share = |who: fn(&Heat) -> f64| results.of("e", "mutex").first().map(|heat| 100.0 * who(heat) / heat.seconds);
     let goal = |workload, what, bound, measured| Goal { workload, what, bound, measured };
-    vec![
+    let mut all = vec![
         goal("a", "a cycle over two PINGs on the same transport and executor", AtMost(1.3), beside("a", "mutex", "pings", half)),
         goal("b", "64 tasks: cycles/s over the floor's", AtLeast(1.1), beside("b64", "mutex", "floor", rate)),
         goal("b", "64 tasks: cycles/s over Redisson's", AtLeast(2.0), beside("b64", "mutex", "redisson", rate)),
@@ -145,6 +145,51 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
         goal("i", "two of five frozen, over all well", AtMost(1.5), frozen("i5", "i5-frozen", "redlock")),
         goal("i", "rslock, one of three frozen, over all well", AtLeast(100.0), frozen("i3", "i3-frozen", "rslock")),
         goal("i", "rslock, two of five frozen, over all well", AtLeast(100.0), frozen("i5", "i5-frozen", "rslock")),
+        goal("m", "ZooKeeper without fsync: cycles/s over Curator's", AtLeast(1.5), beside("m-zk", "mutex", "curator", rate)),
+        goal("m", "ZooKeeper with fsync: cycles/s over Curator's", AtLeast(1.0), beside("m-zk-fsync", "mutex", "curator", rate)),
+        goal("m", "ZooKeeper, 8 tasks: hand-over p50 over Curator's", AtMost(1.0), beside("m-zk8", "mutex", "curator", handed)),
+        goal("m", "etcd: cycles/s over Go's `concurrency.Mutex`", AtLeast(1.0), beside("m-etcd", "mutex", "etcd-go", rate)),
+        goal(
+            "m",
+            "etcd, 8 tasks: hand-over p50 over the Lock RPC's",
+            AtMost(0.8),
+            beside("m-etcd8", "mutex", "etcd-rpc", handed),
+        ),
+        goal(
+            "m",
+            "etcd, 8 tasks: acquisitions/s over the Lock RPC's",
+            AtLeast(5.0),
+            beside("m-etcd8", "mutex", "etcd-rpc", rate),
+        ),
+    ];
+    all.extend(databases(results));
+    all
+}
+
+/// Those of databases. A transaction is what a statement of ours is.
+fn databases(results: &Results) -> Vec<Goal> {
+    use Bound::AtMost;
+    let handed: Figure = |heat| heat.handed_half;
+    let beside = |course, ours, theirs| results.ratio((course, ours), (course, theirs), handed);
+    let each = |course, who| results.median(course, who, Heat::requests_each);
+    let written = |many, few| results.ratio((many, "fair"), (few, "fair"), Heat::written_each);
+    let goal = |what, most, measured| Goal { workload: "l", what, bound: AtMost(most), measured };
+    vec![
+        goal("PostgreSQL: transactions per cycle", 2.1, each("l-pg", "mutex")),
+        goal("PostgreSQL, a new name each time: transactions per cycle", 2.1, each("l-pg", "fresh")),
+        goal("MariaDB: transactions per cycle", 2.1, each("l-maria", "mutex")),
+        goal("MariaDB, a new name each time: transactions per cycle", 2.1, each("l-maria", "fresh")),
+        goal("PostgreSQL, 8 processes: hand-over p50 over `FOR UPDATE`'s", 1.2, beside("l8-pg", "mutex", "for-update")),
+        goal("synchronous_commit=off: the same over `pg_advisory_lock`'s", 2.5, beside("l8-pg-off", "mutex", "advisory")),
+        goal("MariaDB, 8 processes: hand-over p50 over `FOR UPDATE`'s", 1.2, beside("l8-maria", "mutex", "for-update")),
+        goal("flush=2, with the hint: the same over `GET_LOCK`'s", 5.0, beside("l8-maria-2", "mutex", "get-lock")),
+        goal("flush=2, without the hint: the same in µs", 10_000.0, results.median("l8-maria-2", "no-hint", handed)),
+        goal("PostgreSQL, 1,000 fair waiters: transactions per hand-over", 2.0, each("l1000-pg", "fair")),
+        goal("PostgreSQL, bytes written per hand-over: 1,000 waiters over 10", 2.0, written("l1000-pg", "l10-pg")),
+        goal("MariaDB, 1,000 fair waiters: transactions per hand-over", 2.0, each("l1000-maria", "fair")),
+        goal("MariaDB, bytes written per hand-over: 1,000 waiters over 10", 2.0, written("l1000-maria", "l10-maria")),
+        goal("PostgreSQL, 10,000 held: transactions per renewal round", 20.0, results.median("lk-pg", "mutex", rounds)),
+        goal("MariaDB, 10,000 held: transactions per renewal round", 20.0, results.median("lk-maria", "mutex", rounds)),
     ]
 }
 

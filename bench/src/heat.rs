@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use crate::contestants::{self, Programs};
 use crate::courses::{Course, Pace, Place, Shows};
+use crate::queues::Queues;
 use crate::results::{Heat, Results, ServerSays};
 use crate::server::{Flavour, Server};
+use crate::sql::SqlServer;
 use crate::team::Team;
 use crate::{commands, machine};
 
@@ -14,6 +16,11 @@ use crate::{commands, machine};
 pub(crate) fn run(course: &Course, pace: &Pace, programs: &Programs, results: &mut Results) {
     if course.place == Place::Commands {
         return commands::run(course, pace, programs, results);
+    }
+    if let Some(why) = Queues::missing(course.place) {
+        println!("    {why}");
+        results.trouble.extend(course.who.iter().map(|id| ((course.id, *id), why.clone())));
+        return;
     }
     if !course.begins_anew() {
         return Field::new(course, pace).race(&course.who, pace.repeats, programs, results);
@@ -32,6 +39,8 @@ struct Field<'a> {
     pace: &'a Pace,
     servers: Vec<Server>,
     frozen: usize,
+    sql: Option<SqlServer>,
+    queues: Option<Queues>,
     folder: PathBuf,
 }
 
@@ -42,10 +51,12 @@ impl<'a> Field<'a> {
         for server in &servers {
             machine::pin(server.pid());
         }
+        let sql = if let Place::Sql(database) = course.place { Some(SqlServer::start(database)) } else { None };
+        let queues = Queues::start(course.place);
         let folder = contestants::target().join("bench").join(course.id);
         let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder below the target directory");
-        Self { course, pace, servers, frozen, folder }
+        Self { course, pace, servers, frozen, sql, queues, folder }
     }
 
     fn race(&self, who: &[&'static str], repeats: usize, programs: &Programs, results: &mut Results) {
@@ -66,9 +77,12 @@ impl<'a> Field<'a> {
             for turn in 0..teams.len() {
                 let (id, team) = &mut teams[(turn + repeat) % count];
                 let Some(running) = team else { continue };
-                let (before, cpu) = (says(well), running.cpu());
+                let (before, cpu) = (self.says(well), running.cpu());
                 match running.run(self.limit()) {
-                    Ok(reports) => results.add(self.course.id, id, Heat::new(reports, running.cpu() - cpu, before, says(well))),
+                    Ok(reports) => {
+                        let heat = Heat::new(reports, running.cpu() - cpu, before, self.says(well));
+                        results.add(self.course.id, id, heat);
+                    }
                     Err(why) => {
                         *team = None;
                         self.fail(id, why, results);
@@ -108,13 +122,25 @@ impl<'a> Field<'a> {
     }
 
     fn url(&self) -> String {
+        if let Some(queues) = &self.queues {
+            return queues.url();
+        }
         match self.course.place {
-            Place::Memory | Place::Commands => "memory:".to_owned(),
+            Place::Memory | Place::Commands | Place::ZooKeeper { .. } | Place::Etcd => "memory:".to_owned(),
             Place::Sqlite => format!("sqlite:{}", self.folder.join("locks.db").display()),
+            Place::Sql(_) => self.sql.as_ref().map(SqlServer::url).unwrap_or_default(),
             Place::Redis { .. } => {
                 let urls: Vec<String> = self.servers.iter().map(|server| format!("redis://127.0.0.1:{}", server.port)).collect();
                 urls.join(",")
             }
+        }
+    }
+
+    fn says(&self, well: &[Server]) -> ServerSays {
+        match (&self.sql, &self.queues) {
+            (Some(sql), _) => sql.says(),
+            (None, Some(queues)) => queues.says(),
+            (None, None) => says(well),
         }
     }
 
@@ -162,5 +188,6 @@ fn info(server: &Server) -> redis::RedisResult<ServerSays> {
         cpu: number("used_cpu_user:") + number("used_cpu_sys:"),
         requests: ASKED.iter().map(|name| calls(name)).sum(),
         keys,
+        written: 0.0,
     })
 }

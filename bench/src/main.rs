@@ -11,9 +11,12 @@ mod figures;
 mod goals;
 mod heat;
 mod machine;
+mod merge;
 mod page;
 mod plots;
+mod queues;
 mod results;
+mod sql;
 use lockkeeper_testkit::server;
 mod team;
 
@@ -43,7 +46,7 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--quick" => quick = true,
-            "--only" => only = Some(words.next().ok_or("--only WORKLOADS, letters from a to j with commas between them")?),
+            "--only" => only = Some(words.next().ok_or("--only WORKLOADS, letters from a to m with commas between them")?),
             "--who" => who = Some(words.next().ok_or("--who NAMES, with commas between them")?),
             "--before" => before = Some(words.next().ok_or("--before PROGRAM, the bench-ours of an older commit")?),
             _ => {
@@ -58,6 +61,13 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
     let pace = if quick { Pace::QUICK } else { Pace::FULL };
     let is_wanted = |id: &str| only.as_ref().is_none_or(|only| only.split(',').any(|start| id.starts_with(start)));
     let mut wanted: Vec<_> = courses::all(quick).into_iter().filter(|course| is_wanted(course.id)).collect();
+    wanted.retain(|course| match sql::missing(course.place) {
+        Some(why) => {
+            println!("({}) is left out: {why}", course.id);
+            false
+        }
+        None => true,
+    });
     if before.is_some() {
         compare::only_ours(&mut wanted);
     }
@@ -66,7 +76,7 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
         wanted.retain(|course| !course.who.is_empty());
     }
     if wanted.is_empty() {
-        return Err("there is no such workload; there are a to j, each with its own contestants".to_owned());
+        return Err("there is no such workload; there are a to m, each with its own contestants".to_owned());
     }
     let machine = machine::Machine::look();
     let programs = Programs::build(wanted.iter().flat_map(|course| &course.who), before.as_deref())?;
@@ -86,11 +96,20 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
     let text = page::whole(&wanted, &results, &programs, &machine, quick);
     println!("{}", page::goals(&results, only.is_none() && who.is_none()));
     println!("took {:.0} s after building", began.elapsed().as_secs_f64());
-    if only.is_some() || who.is_some() {
-        println!("docs/benchmarks.md is written by a run of everything");
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the project").join("docs");
+    if who.is_some() || (only.is_some() && quick) {
+        println!("docs/benchmarks.md stays: a workload is measured with all its contestants, and not quickly");
         return Ok(());
     }
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("in the project").join("docs");
+    if only.is_some() {
+        let page = docs.join("benchmarks.md");
+        let old = std::fs::read_to_string(&page).map_err(|error| format!("docs/benchmarks.md: {error}"))?;
+        let sections: Vec<merge::Section> = wanted.iter().map(|course| (course.id, page::section(course, &results))).collect();
+        let new = merge::merged(&old, &page::goals(&results, false), &sections, &page::measured(&machine));
+        std::fs::write(&page, new).map_err(|error| format!("docs/benchmarks.md: {error}"))?;
+        println!("wrote these workloads into docs/benchmarks.md");
+        return Ok(());
+    }
     std::fs::create_dir_all(docs.join("benchmarks")).map_err(|error| format!("docs/benchmarks: {error}"))?;
     plots::draw(&docs.join("benchmarks"), &wanted, &results)?;
     std::fs::write(docs.join("benchmarks.md"), text).map_err(|error| format!("docs/benchmarks.md: {error}"))?;

@@ -24,6 +24,7 @@ fn columns(shows: Shows) -> Vec<Column> {
     let rate = |head| (head, Cell::Of(Heat::rate as Figure));
     let client: Column = ("client CPU, µs each", Cell::Of(Heat::client_micros));
     let server: Column = ("server CPU, µs each", Cell::Of(Heat::server_micros));
+    let written: Column = ("bytes written each", Cell::Of(Heat::written_each));
     match shows {
         Shows::Latency => vec![half, most],
         Shows::Throughput => vec![rate("cycles/s"), client, server, half, most],
@@ -49,6 +50,15 @@ fn columns(shows: Shows) -> Vec<Column> {
             ("requests per round of 10 s", Cell::Of(rounds)),
             ("client, % of a core", Cell::Of(|heat| 100.0 * heat.client_cpu / heat.seconds)),
             ("server, % of a core", Cell::Of(|heat| 100.0 * heat.server_cpu / heat.seconds)),
+        ],
+        Shows::Statements => vec![half, most, ("transactions each", Cell::Of(Heat::requests_each)), written],
+        Shows::Queue => vec![
+            rate("acquisitions/s"),
+            ("hand-over p50, µs", Cell::Of(|heat| heat.handed_half)),
+            ("hand-over p99, µs", Cell::Of(|heat| heat.handed_most)),
+            ("slowest / fastest", Cell::Evenness),
+            ("transactions each", Cell::Of(Heat::requests_each)),
+            written,
         ],
         Shows::Rate => vec![rate("operations/s"), client, server],
         Shows::Readers => vec![
@@ -178,19 +188,28 @@ pub(crate) fn whole(courses: &[Course], results: &Results, programs: &Programs, 
         }
     }
     text.push_str(MANNER);
-    for course in courses {
-        let _ = writeln!(text, "### ({}) {}\n\n{}", course.id, course.title, table(course, results));
-        match course.id {
-            "b512" => text.push_str("![Cycles per second by number of tasks](benchmarks/throughput.svg)\n\n"),
-            "c8r" => text.push_str("![Hand-over between 8 processes](benchmarks/hand-over.svg)\n\n"),
-            _ => {}
-        }
-    }
+    courses.iter().for_each(|course| text.push_str(&section(course, results)));
     let notes = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks/notes.md");
     if let Ok(notes) = std::fs::read_to_string(notes) {
         text.push_str(&notes);
     }
     text
+}
+
+/// A course's section, with its heading.
+pub(crate) fn section(course: &Course, results: &Results) -> String {
+    let picture = match course.id {
+        "b512" => "![Cycles per second by number of tasks](benchmarks/throughput.svg)\n\n",
+        "c8r" => "![Hand-over between 8 processes](benchmarks/hand-over.svg)\n\n",
+        _ => "",
+    };
+    format!("### ({}) {}\n\n{}\n{picture}", course.id, course.title, table(course, results))
+}
+
+/// When and where a part of the page was measured that is not of the whole run.
+pub(crate) fn measured(machine: &Machine) -> String {
+    let Machine { date, cores, processor, load, .. } = machine;
+    format!("*Measured by itself: {date}; {cores} cores, {processor}. Load before it began: {load:.2}.*")
 }
 
 const MANNER: &str = "

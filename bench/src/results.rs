@@ -23,6 +23,8 @@ pub(crate) struct Heat {
     pub(crate) requests: f64,
     /// Keys on the server when it ended.
     pub(crate) keys: f64,
+    /// Bytes of the log that a database wrote.
+    pub(crate) written: f64,
     pub(crate) facts: BTreeMap<String, f64>,
 }
 
@@ -32,6 +34,7 @@ pub(crate) struct ServerSays {
     pub(crate) cpu: f64,
     pub(crate) requests: f64,
     pub(crate) keys: f64,
+    pub(crate) written: f64,
 }
 
 impl Heat {
@@ -62,6 +65,7 @@ impl Heat {
             server_cpu: after.cpu - before.cpu,
             requests: after.requests - before.requests,
             keys: after.keys,
+            written: after.written - before.written,
             facts,
         }
     }
@@ -85,6 +89,10 @@ impl Heat {
 
     pub(crate) fn requests_each(&self) -> f64 {
         self.requests / self.operations().max(1.0)
+    }
+
+    pub(crate) fn written_each(&self) -> f64 {
+        self.written / self.operations().max(1.0)
     }
 
     pub(crate) fn fact(&self, what: &str) -> f64 {

@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bench_course::{Lock, Order};
-use lockkeeper::{FairMutex, Mutex, MutexGuard, Permit, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore};
+use lockkeeper::{Client, FairMutex, Mutex, MutexGuard, Permit, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore};
 use rustix::fs::{FlockOperation, flock};
 use tokio::sync::OwnedMutexGuard;
 
@@ -35,6 +36,32 @@ ours!(Fair(FairMutex), MutexGuard, lock());
 ours!(Permits(Semaphore), Permit, acquire());
 ours!(Reading(RwLock), RwLockReadGuard, read());
 ours!(Writing(RwLock), RwLockWriteGuard, write());
+
+/// A name that nobody has used before, each time.
+pub(crate) struct Fresh {
+    client: Client,
+    name: String,
+    last: AtomicU64,
+}
+
+impl Fresh {
+    pub(crate) fn new(client: Client, name: &str) -> Self {
+        Self { client, name: format!("{name}:{}", std::process::id()), last: AtomicU64::new(0) }
+    }
+}
+
+impl Lock for Fresh {
+    type Guard = MutexGuard;
+
+    async fn take(&self) -> MutexGuard {
+        let number = self.last.fetch_add(1, Ordering::Relaxed);
+        self.client.mutex(format!("{}:{number}", self.name)).lock().await.expect("granted")
+    }
+
+    async fn give(&self, guard: MutexGuard) {
+        guard.release().await.expect("held");
+    }
+}
 
 /// What a lock costs that no other process sees.
 pub(crate) struct InProcess(pub(crate) Arc<tokio::sync::Mutex<()>>);

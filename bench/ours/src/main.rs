@@ -4,6 +4,7 @@
 mod floor;
 mod locks;
 mod more;
+mod sql;
 mod store;
 
 use std::sync::Arc;
@@ -26,6 +27,14 @@ fn main() {
 async fn mutex_or_fair(order: &Order) {
     match order.text("as").unwrap_or("mutex") {
         "mutex" => with_client(order, |client, name| locks::Plain(client.mutex(name))).await,
+        "fresh" => with_client(order, |client, name| locks::Fresh::new(client.clone(), name)).await,
+        "server" | "row" => {
+            let mut locks = Vec::new();
+            for name in order.names() {
+                locks.push(Arc::new(sql::ByHand::open(order, &name).await));
+            }
+            run(order, &locks).await;
+        }
         "lease" => with_client(order, |client, name| locks::Leased(client.mutex(name))).await,
         "fair" => with_client(order, |client, name| locks::Fair(client.fair_mutex(name))).await,
         "permit" => with_client(order, |client, name| locks::Permits(client.semaphore(name, 8))).await,
@@ -59,11 +68,16 @@ async fn with_client<L: Lock>(order: &Order, named: impl Fn(&Client, &str) -> L)
 async fn connect(order: &Order) -> Client {
     let urls = order.urls();
     let url = if urls.len() > 1 { format!("redlock:{},admit=new", urls.join(",")) } else { urls[0].clone() };
+    let url = order.text("hint").map_or(url.clone(), |hint| format!("{url}&hint={hint}"));
     Client::connect(url).await.expect("a server")
 }
 
 async fn laps<L: Lock>(order: &Order, named: impl Fn(&str) -> L) {
     let locks: Vec<Arc<L>> = order.names().iter().map(|name| Arc::new(named(name))).collect();
+    run(order, &locks).await;
+}
+
+async fn run<L: Lock>(order: &Order, locks: &[Arc<L>]) {
     let own = order.workload == "cycle";
-    heats(order, async |seconds| if own { cycle(&locks, seconds).await } else { contend(&locks, order, seconds).await }).await;
+    heats(order, async |seconds| if own { cycle(locks, seconds).await } else { contend(locks, order, seconds).await }).await;
 }

@@ -54,6 +54,9 @@ func (o Order) number(key string, otherwise float64) float64 {
 	return number
 }
 
+// Text is what was said of a key; nothing said means the empty text.
+func (o Order) Text(key string) string { return o.values[key] }
+
 // Addresses of the servers, as host:port.
 func (o Order) Addresses() []string {
 	urls := strings.Split(o.values["url"], ",")
