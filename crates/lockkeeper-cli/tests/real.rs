@@ -10,14 +10,17 @@ use lockkeeper_verify::real::{Recorded, missing, record};
 /// tells a holder at once that its lock was released by force, so that it stops before another one begins. That was not shown.
 const TOLD_AT_ONCE: [&str; 2] = ["zookeeper", "etcd"];
 
+/// What is done at the end of a history, for the control. After slow disturbances there may be no time left for it.
+const CONTROL: [&str; 2] = ["release by force", "votes deleted"];
+
 fn recorded(topology: &str, seconds: u64) -> Recorded {
     let program = Path::new(env!("CARGO_BIN_EXE_lockkeeper"));
     let recorded = record(topology, program, Duration::from_secs(seconds)).expect("a history");
     println!("{} untold: {:?}", recorded.row(), recorded.untold);
     assert!(recorded.is_sound(), "{recorded:#?}");
     assert!(recorded.granted > 0 && recorded.order.holds > 0 && recorded.pauses > 0, "{recorded:#?}");
-    // Beside the releases by force.
-    assert!(recorded.faults.len() > 1 || topology == "sqlite", "the servers were not disturbed: {recorded:#?}");
+    let disturbed = recorded.faults.keys().any(|what| !CONTROL.contains(what));
+    assert!(disturbed || topology == "sqlite", "the servers were not disturbed: {recorded:#?}");
     recorded
 }
 

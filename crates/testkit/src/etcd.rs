@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::signal;
+
 /// A cluster of one or more members.
 #[derive(Debug)]
 pub struct Etcd {
@@ -190,11 +192,11 @@ impl Etcd {
 
     /// Stops a member from running, as `kill -STOP` does; and lets it go on.
     pub fn pause(&self, member: usize) {
-        signal(self.pid(member), "-STOP");
+        signal::stop(self.pid(member));
     }
 
     pub fn resume(&self, member: usize) {
-        signal(self.pid(member), "-CONT");
+        signal::resume(self.pid(member));
     }
 
     /// Whether all members that run serve requests.
@@ -222,10 +224,6 @@ impl Drop for Etcd {
         }
         let _ = std::fs::remove_dir_all(&self.directory);
     }
-}
-
-fn signal(pid: u32, signal: &str) {
-    let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
 }
 
 fn accepts(port: u16) -> bool {

@@ -20,5 +20,6 @@ pub mod postgres;
 pub mod proxy;
 pub mod sentinels;
 pub mod server;
+pub mod signal;
 pub mod stalls;
 pub mod zookeeper;

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::signal;
+
 /// Which server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
@@ -186,15 +188,11 @@ impl Mysql {
 
     /// Stops the server from running, as `kill -STOP` does; and lets it go on.
     pub fn pause(&self) {
-        self.signal("-STOP");
+        signal::stop(self.child.id());
     }
 
     pub fn resume(&self) {
-        self.signal("-CONT");
-    }
-
-    fn signal(&self, signal: &str) {
-        let _ = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
+        signal::resume(self.child.id());
     }
 
     fn answers(&mut self) -> bool {

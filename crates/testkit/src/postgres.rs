@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::signal;
+
 /// A running server.
 #[derive(Debug)]
 pub struct Postgres {
@@ -135,7 +137,7 @@ impl Postgres {
 
     /// Ends the server at once, as a crash does (SIGQUIT: its children end too).
     pub fn kill(&mut self) {
-        signal(self.child.id(), "-QUIT");
+        signal::send(self.child.id(), "-QUIT");
         let _ = self.child.wait();
     }
 
@@ -147,13 +149,13 @@ impl Postgres {
 
     /// Stops the server from running, as `kill -STOP` does; and lets it go on. Each connection has a process of its own, which stands still, too.
     pub fn pause(&self) {
-        signal(self.child.id(), "-STOP");
-        children(self.child.id()).into_iter().for_each(|child| signal(child, "-STOP"));
+        signal::stop(self.child.id());
+        children(self.child.id()).into_iter().for_each(signal::stop);
     }
 
     pub fn resume(&self) {
-        children(self.child.id()).into_iter().for_each(|child| signal(child, "-CONT"));
-        signal(self.child.id(), "-CONT");
+        children(self.child.id()).into_iter().for_each(signal::resume);
+        signal::resume(self.child.id());
     }
 
     fn answers(&mut self) -> bool {
@@ -176,10 +178,6 @@ impl Drop for Postgres {
         self.kill();
         let _ = std::fs::remove_dir_all(&self.directory);
     }
-}
-
-fn signal(pid: u32, signal: &str) {
-    let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
 }
 
 /// The processes that a process started and that still run.

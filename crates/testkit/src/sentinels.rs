@@ -56,7 +56,7 @@ impl Sentinels {
     }
 
     /// Waits until there is one primary with a replica that has everything, and all sentinels say so.
-    fn settle(&self) {
+    pub fn settle(&self) {
         until_within(Duration::from_secs(60), "one primary, its replica, and sentinels that know both", || {
             let Some(primary) = self.primary() else { return false };
             let (primary, replica) = (self.servers[primary].port, self.servers[1 - primary].port);

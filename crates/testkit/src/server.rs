@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::signal;
+
 /// Which server.
 #[derive(Clone, Copy, Debug)]
 pub enum Flavour {
@@ -165,16 +167,11 @@ impl Server {
 
     /// Stops answering without closing anything, until [thawed](Self::thaw).
     pub fn freeze(&self) {
-        self.signal("-STOP");
+        signal::stop(self.child.id());
     }
 
     pub fn thaw(&self) {
-        self.signal("-CONT");
-    }
-
-    fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "kill {signal} {}", self.child.id());
+        signal::resume(self.child.id());
     }
 
     fn spawn(

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::server::free_port;
+use crate::signal;
 
 /// Where Debian keeps the server.
 pub const JAR: &str = "/usr/share/java/zookeeper.jar";
@@ -203,16 +204,11 @@ impl ZooKeeper {
 
     /// Stops a server from running, as `kill -STOP` does; and lets it go on.
     pub fn pause(&self, server: usize) {
-        self.signal(server, "-STOP");
+        signal::stop(self.pid(server));
     }
 
     pub fn resume(&self, server: usize) {
-        self.signal(server, "-CONT");
-    }
-
-    fn signal(&self, server: usize, name: &str) {
-        let sent = Command::new("kill").args([name, &self.pid(server).to_string()]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "kill {name} {}", self.pid(server));
+        signal::resume(self.pid(server));
     }
 
     /// Ends a server at once, as a crash does.

@@ -179,6 +179,15 @@ impl Topology {
         }
     }
 
+    /// Waits until all servers agree who serves what.
+    pub(super) fn settle(&self) {
+        match self {
+            Self::Sentinels(sentinels) => sentinels.settle(),
+            Self::Cluster(cluster) => cluster.settle(),
+            _ => {}
+        }
+    }
+
     /// The negative control: locks are taken away from their holders for so long.
     pub(super) fn take_away(&self, program: &Path, url: &str, time: Duration) -> Vec<Fault> {
         match self {

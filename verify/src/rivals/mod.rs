@@ -10,12 +10,12 @@ mod program;
 
 pub use program::Rival;
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockkeeper_testkit::server::{Flavour, Server};
+use lockkeeper_testkit::signal;
 
 use program::{Answer, Order, Program};
 
@@ -265,12 +265,12 @@ fn disturb(course: &Course, pids: &[u32], server: &mut Server, fault: Fault) {
     let Some(me) = course.scene().inside.iter().position(|one| one.since.is_some()) else { return };
     match fault {
         Fault::Pause => {
-            signal(pids[me], "-STOP");
+            signal::stop(pids[me]);
             std::thread::sleep(LEASE.mul_f64(1.3));
             let mut scene = course.scene();
             scene.outcome.faults += 1;
             scene.inside[me].resumed = Some(Instant::now());
-            signal(pids[me], "-CONT");
+            signal::resume(pids[me]);
         }
         Fault::Restart => {
             server.restart(|_| {
@@ -333,8 +333,4 @@ fn ask(course: &Course, me: usize, program: &mut Program, order: Order) -> Resul
             course.scene().outcome.hung += 1;
         }
     }
-}
-
-fn signal(pid: u32, signal: &str) {
-    let _ = Command::new("kill").args([signal, &pid.to_string()]).status();
 }

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use lockkeeper_testkit::poll::async_until_within;
+use lockkeeper_testkit::signal;
 use tokio::time::timeout;
 
 use crate::bench::{LONG, client, fresh, own, shared};
@@ -29,10 +30,9 @@ async fn a_process_that_was_stopped_past_its_lease_knows_that_it_lost() {
         }
     };
     assert_eq!(said(), "holds");
-    let signal = |name: &str| assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
-    signal("-STOP");
+    signal::stop(child.id());
     let guard = timeout(LONG, rival.mutex(&name).lock()).await.expect("the lease ends").unwrap();
-    signal("-CONT");
+    signal::resume(child.id());
     assert_eq!(said(), "lost, valid: false");
     // It releases what it believed to hold: that is not ours.
     assert!(child.wait().unwrap().success());

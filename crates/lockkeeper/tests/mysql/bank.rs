@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use lockkeeper::Client;
+use lockkeeper_testkit::signal;
 
 use super::bench::Bench;
 use super::fence::Teller;
@@ -18,10 +19,6 @@ const LONG: Duration = Duration::from_secs(30);
 /// Set for a worker: `fenced` or `plain`, and the URL; and a file that is there as long as the bank is open.
 const ROLE: &str = "LOCKKEEPER_TEST_BANK";
 const OPEN: &str = "LOCKKEEPER_TEST_BANK_OPEN";
-
-fn signal(name: &str, process: u32) {
-    Command::new("kill").args([name, &process.to_string()]).status().unwrap();
-}
 
 /// No test by itself: a process that adds to a balance under a lock, stops itself between reading and writing now and then, and says how
 /// many additions were acknowledged.
@@ -38,7 +35,7 @@ async fn worker() {
         let fence = client.sql_fence(&guard).unwrap();
         let pause = || {
             if turn.is_multiple_of(3) {
-                signal("-STOP", std::process::id());
+                signal::send(std::process::id(), "-STOP");
             }
         };
         acknowledged += u32::from(teller.add(fenced.then_some(&fence), pause).await);
@@ -85,7 +82,7 @@ async fn lost_updates(url: &str, role: &str, pauses: u32) -> i64 {
             match *since {
                 None if stopped(worker.id()) => *since = Some(Instant::now()),
                 Some(then) if then.elapsed() >= PAUSE => {
-                    signal("-CONT", worker.id());
+                    signal::resume(worker.id());
                     *since = None;
                     seen += 1;
                     if seen == pauses {
@@ -101,7 +98,7 @@ async fn lost_updates(url: &str, role: &str, pauses: u32) -> i64 {
     for worker in &mut workers {
         // One that stopped itself a last time goes on.
         while worker.try_wait().unwrap().is_none() {
-            signal("-CONT", worker.id());
+            signal::resume(worker.id());
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }

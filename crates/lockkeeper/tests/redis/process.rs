@@ -7,6 +7,7 @@ use lockkeeper::fence::Gate;
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::redis::{Config, RedisGate};
 use lockkeeper::{Client, ErrorKind};
+use lockkeeper_testkit::signal;
 use redis::Commands;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
@@ -53,9 +54,8 @@ impl HolderProcess {
         timeout(Duration::from_secs(20), answer).await.unwrap_or_else(|_| panic!("no answer to {what}"))
     }
 
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().expect("it runs").to_string();
-        assert!(std::process::Command::new("kill").args([name, &pid]).status().unwrap().success());
+    fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
     }
 }
 
@@ -90,12 +90,12 @@ async fn a_process_paused_past_its_lease_knows_at_once_and_the_gate_refuses_it()
     let mut holder = HolderProcess::start(&site.url(), None).await;
     assert_eq!(holder.ask("enter").await, "Ok(())");
     assert_eq!(holder.ask("valid").await, "true");
-    holder.signal("-STOP");
+    signal::stop(holder.pid());
     let next = site.other().await.mutex("m").lock().timeout(ms(10_000)).await.expect("free after at most the lease");
     assert!(next.token().unwrap().number() > holder.token);
     let gate = RedisGate::new(Config::parse(&site.server.url(0)).unwrap(), &Runtime::system());
     gate.enter("resource", next.token().unwrap()).await.unwrap();
-    holder.signal("-CONT");
+    signal::resume(holder.pid());
     assert_eq!(holder.ask("valid").await, "false");
     assert!(["Expired", "Gone"].contains(&&*holder.ask("lost").await));
     assert_eq!(holder.ask("enter").await, "Err(Lost)");

@@ -111,26 +111,34 @@ async fn dead_waiters_of_a_long_queue_are_passed_over() {
 /// A client that remembers when places were to end does not take them for ended: they may have been extended without a step.
 #[tokio::test]
 async fn a_client_that_remembers_older_ends_removes_nobody() {
+    const STAY: u64 = 20;
     let Some(bench) = Bench::open("remembered places").await else { return };
     let (store, other) = (&*bench.store, bench.another().await);
     line_up(&bench, store, LONG).await;
-    // Few enough to be remembered by the other client.
-    for number in 51..=LONG {
+    // Few enough to be remembered by the other client, and to ask again in time on a slow machine.
+    let ask_again = async || {
+        for number in 1..=STAY {
+            busy(store.acquire(fair(&bench, number)).await.unwrap());
+        }
+    };
+    for number in STAY + 1..=LONG {
+        if number % 10 == 1 {
+            ask_again().await;
+        }
         store.release(left(number)).await.unwrap();
     }
+    ask_again().await;
     let stranger = || fair(&bench, LONG + 1).with_place(None);
     busy(other.acquire(stranger()).await.unwrap());
     let (version, began) = (bench.version("m").await, bench.runtime.now());
     while bench.runtime.now().since(began) < PLACE + AGAIN * 2 {
-        for number in 1..=50 {
-            busy(store.acquire(fair(&bench, number)).await.unwrap());
-        }
+        ask_again().await;
         tokio::time::sleep(AGAIN).await;
     }
     assert_eq!(bench.version("m").await, version, "the other client would not have used what it remembers");
     busy(other.acquire(stranger()).await.unwrap());
     assert!(!other.release(left(LONG + 1)).await.unwrap().held);
-    assert_eq!(waiting(store).await.len(), 50);
+    assert_eq!(waiting(store).await.len(), STAY as usize);
 }
 
 /// Several hundred tasks of several clients on one fair mutex: all have their turn, and none of them an error.

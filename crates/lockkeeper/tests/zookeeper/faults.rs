@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::site::until;
 use lockkeeper::LossReason;
 use lockkeeper_testkit::proxy::{Door, Fault, Proxy};
+use lockkeeper_testkit::signal;
 use lockkeeper_testkit::zookeeper::ZooKeeper;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -273,10 +274,9 @@ async fn a_process_that_was_stopped_past_its_session_knows_that_it_lost() {
         }
     };
     assert_eq!(said(), "holds");
-    let signal = |name: &str| assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
-    signal("-STOP");
+    signal::stop(child.id());
     let guard = timeout(SOON, rival.mutex("m").lock()).await.expect("the session ends").unwrap();
-    signal("-CONT");
+    signal::resume(child.id());
     assert_eq!(said(), "lost, valid: false");
     assert!(guard.is_valid());
     guard.release().await.unwrap();

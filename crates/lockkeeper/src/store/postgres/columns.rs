@@ -3,12 +3,19 @@
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 
-use super::statements::{Parameter, get};
+use super::statements::Parameter;
 use crate::error::{Error, ErrorKind};
 use crate::name::Name;
 use crate::store::sql::rows::{NameRows, PartKey};
 use crate::store::sql::text;
 use crate::store::sql::{Failed, Outcome, Put};
+
+/// A column of a row.
+pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, Failed> {
+    row.try_get(column).map_err(|cause| {
+        Failed::Error(Error::new(ErrorKind::Protocol, "postgres answered something unexpected").with_source(cause))
+    })
+}
 
 /// The part rows of some puts, as the columns of a statement.
 #[derive(Default)]

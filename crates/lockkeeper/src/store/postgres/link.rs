@@ -7,9 +7,10 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Connection, Socket};
 
+use super::columns::get;
 use super::config::CONNECTING;
 use super::schema::Texts;
-use super::statements::{Live, get};
+use super::statements::Live;
 use super::tls::{Connector, TlsStream};
 use super::{Config, error};
 use crate::error::{Error, ErrorKind, Result};

@@ -10,9 +10,9 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio_postgres::AsyncMessage;
 use tokio_postgres::types::Type;
 
+use super::columns::get;
 use super::link::{self, Dialer};
 use super::schema::Texts;
-use super::statements::get;
 use crate::backend::{Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;

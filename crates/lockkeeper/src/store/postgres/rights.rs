@@ -1,7 +1,8 @@
 //! The rights that a client's user needs: checked when connecting, printed by `doctor` and by `lockkeeper init --print`.
 
+use super::columns::get;
 use super::schema::Texts;
-use super::statements::{Live, get};
+use super::statements::Live;
 use super::{Config, error};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::sql::Failed;

@@ -2,9 +2,10 @@
 
 use tokio_postgres::types::Type;
 
+use super::columns::get;
 use super::link::Dialer;
 use super::schema::LAYOUT;
-use super::statements::{Live, get};
+use super::statements::Live;
 use super::{Config, error, listen, rights};
 use crate::backend::Finding;
 use crate::error::{Error, ErrorKind, Result};

@@ -10,7 +10,7 @@ use tokio::sync::RwLock;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
 
-use super::columns::{PartArrays, name_rows, refusal, too_few};
+use super::columns::{PartArrays, get, name_rows, refusal, too_few};
 use super::error;
 use super::schema::{PutKind, Texts};
 use super::silence::InFlight;
@@ -392,10 +392,4 @@ impl Statements for Live {
     fn sweep(&self, idle: i64) -> BoxFuture<'_, Result<(), Failed>> {
         Box::pin(async move { self.query(&self.texts.sweep, &[(&idle, Type::INT8)]).await.map(drop) })
     }
-}
-
-pub(super) fn get<'a, T: tokio_postgres::types::FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, Failed> {
-    row.try_get(column).map_err(|cause| {
-        Failed::Error(Error::new(ErrorKind::Protocol, "postgres answered something unexpected").with_source(cause))
-    })
 }

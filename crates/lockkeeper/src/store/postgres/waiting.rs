@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio_postgres::types::Type;
 
-use super::columns::{name_rows, too_few};
+use super::columns::{get, name_rows, too_few};
 use super::schema::{CLOCK, FLOOR, WAIT_UNSYNCED};
-use super::statements::{Live, Parameter, get};
+use super::statements::{Live, Parameter};
 use crate::name::Name;
 use crate::runtime::Instant;
 use crate::store::sql::rows::PartKey;
