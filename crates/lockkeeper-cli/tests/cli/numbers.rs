@@ -54,3 +54,27 @@ fn a_session_of_an_application_is_not_released() {
     assert!(tell(server.port, database, "HGET app:cfg path").contains("\r\n/srv\r\n"));
     assert!(tell(server.port, database, "TTL app:cfg").contains(":-1"));
 }
+
+/// A job that runs once a month uses the same semaphore, and a latch may wait as long.
+#[test]
+fn a_number_of_ours_is_known_for_months() {
+    let Some((server, url)) = store("numbers of ours") else { return };
+    let database = url.rsplit('/').next().expect("a database");
+    let days = |name: &str| {
+        let said = tell(server.port, database, &format!("TTL lockkeeper:kind:{{{name}}}"));
+        let seconds = said.lines().filter_map(|line| line.strip_prefix(':')?.trim().parse::<i64>().ok()).next();
+        seconds.expect("how long it lasts") / 86_400
+    };
+    assert_eq!(end(&mut run(["-S", &url, "-n", "--permits", "3", "pool", "true"])).code, Some(0));
+    assert_eq!(end(lockkeeper(["latch", "set", "gate", "2"]).args(["-S", &url])).code, Some(0));
+    for name in ["pool", "gate"] {
+        assert!(days(name) > 300, "the mark of {name} lasts {} days", days(name));
+        // As after 300 days. Then it is used again.
+        tell(server.port, database, &format!("EXPIRE lockkeeper:kind:{{{name}}} 600"));
+    }
+    assert_eq!(end(&mut run(["-S", &url, "-n", "--permits", "3", "pool", "true"])).code, Some(0));
+    assert_eq!(end(lockkeeper(["latch", "down", "gate"]).args(["-S", &url])).stdout, "1\n");
+    for name in ["pool", "gate"] {
+        assert!(days(name) > 300, "the mark of {name} lasts {} days after its next use", days(name));
+    }
+}

@@ -81,9 +81,9 @@ impl CountOp {
 pub enum CounterOp {
     /// Set, only if it is not there.
     Init(u32),
-    /// Take so many, or none.
+    /// Takes this many, or none.
     Take(u32),
-    /// Give so many back; creates it.
+    /// Adds this many; creates it.
     Give(u32),
     /// Add, or take away also below zero; creates it.
     Add(i32),

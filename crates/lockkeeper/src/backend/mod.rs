@@ -67,7 +67,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// renewals there. A store without connections gives itself. Connections open when first used, on the executor that uses them.
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend>;
 
-    /// An id kept in the store: the same for all who ask, however they reached it, and different from every other store's. A store that forgot
+    /// An id kept in the store: the same for every client, however it reached the store, and different from every other store's. A store that forgot
     /// everything may get a new one.
     fn identity(&self) -> Reply<'_, String>;
 
@@ -154,7 +154,7 @@ pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// *Atomic over:* the name's holders.
     fn force_release(&self, name: Name) -> Reply<'_, Forced>;
 
-    /// Tells who this client is, for people who look; forgotten after `ttl` unless told again.
+    /// Stores the card of this client, for `list` and `show`. It expires after `ttl` unless it is stored again.
     fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()>;
 
     /// What this store offers beyond the contract, as a type that its module makes public; `None` if it offers nothing more.

@@ -51,17 +51,17 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What one wants of a name.
+/// What a request asks of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Claim {
-    /// All of it; may overtake those who wait.
+    /// Exclusive; may overtake waiters.
     Mutex,
-    /// All of it, in order of arrival among those who ask this way.
+    /// Exclusive, first come first served among requests of this kind.
     Fair,
-    /// A share, with other readers.
+    /// Shared with other readers.
     Read,
-    /// All of it, to the exclusion of readers.
+    /// Exclusive, without readers.
     Write,
     /// Some of the permits of a semaphore.
     Permits {

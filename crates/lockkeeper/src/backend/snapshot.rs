@@ -37,7 +37,7 @@ impl Snapshot {
     }
 }
 
-/// Somebody who holds a name.
+/// A holder of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Holder {
@@ -79,7 +79,7 @@ impl Holder {
     }
 }
 
-/// Somebody who stands in a store's queue.
+/// A waiter in a store's queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Waiter {

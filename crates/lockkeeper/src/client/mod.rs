@@ -187,7 +187,7 @@ impl Client {
         names.into_iter().fold(MultiLock::new(), |all, name| all.and(self.mutex(name)))
     }
 
-    /// Somebody who may take a lock again while holding it: see [`Owner`].
+    /// Creates an owner that can acquire a lock again while it holds it: see [`Owner`].
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -298,8 +298,8 @@ impl Client {
     ///
     /// A program that runs another one under its lock clears the close-on-exec flag of this descriptor, starts the other program, and drops
     /// it. While this process lives, its holds end with their leases, as always. If it dies first, they last until no copy of the descriptor is
-    /// open any more: nobody could renew them, and the other program still works. Ask while holding: a client that holds nothing may be given
-    /// another life later.
+    /// open any more: nobody could renew them, and the other program still works. Call this while you hold a lock: a client
+    /// that holds nothing may use another descriptor later.
     ///
     /// # Errors
     ///

@@ -37,7 +37,7 @@ pub enum Faulty {
     Watch,
 }
 
-/// Injects faults into what passes. The keeper's lane passes through the same plan.
+/// Injects faults into what passes. Requests on the keeper's connection get the same faults.
 #[derive(Clone)]
 pub struct Chaos {
     inner: Arc<dyn Backend>,
@@ -80,7 +80,7 @@ impl Chaos {
         plan.muted = false;
     }
 
-    /// Who listens from now on, until [`Chaos::calm`], never hears a thing: all notifications are lost.
+    /// Loses every notification of subscriptions that begin before [`Chaos::calm`].
     pub fn mute(&self) {
         self.plan().muted = true;
     }

@@ -14,7 +14,7 @@ use crate::token::Token;
 
 /// A hold on something: what all guards have in common.
 ///
-/// A guard derefs to this. Dropping it gives the hold back in the background; it never blocks and never panics, with or
+/// A guard derefs to this. Dropping it releases the hold in the background; that never blocks and never panics, with or
 /// without an executor. `release()` of the guard releases it now and returns the result.
 #[must_use = "if unused the lock is released at once"]
 pub struct Held {

@@ -239,7 +239,7 @@ impl Hold {
                 Err(self.lost_error(LossReason::Gone))
             }
             Some(Err(error)) => Err(error),
-            None => Err(Error::new(ErrorKind::Protocol, "the store left a renewal without an answer")),
+            None => Err(Error::new(ErrorKind::Protocol, "store returned 0 answers for 1 renewal")),
         }
     }
 

@@ -159,7 +159,8 @@ async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Weak<Ho
         Err(error) => vec![Err(error); batch.len()],
     };
     if answers.len() != batch.len() {
-        answers = vec![Err(Error::new(ErrorKind::Protocol, "the store left a renewal without an answer")); batch.len()];
+        let message = format!("store returned {} answers for {} renewals", answers.len(), batch.len());
+        answers = vec![Err(Error::new(ErrorKind::Protocol, message)); batch.len()];
     }
     let mut hurry = false;
     for (hold, answer) in batch.iter().zip(answers) {

@@ -127,7 +127,7 @@ impl Core {
             Some(error) => {
                 let (first, tell) = self.link_failed(way, error, silent_for);
                 if tell {
-                    log!(warn, store = self.place(), %error, "the store does not answer; trying on");
+                    log!(warn, store = self.place(), %error, "the store does not answer; retrying");
                 }
                 if first {
                     self.notify(&Event::Disconnected);

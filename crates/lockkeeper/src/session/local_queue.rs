@@ -71,6 +71,8 @@ struct State {
     wanted: u32,
     /// The read hold that readers of this process share.
     shared: Option<reading::Shared>,
+    /// Of a semaphore: the size that the store last agreed to.
+    agreed_size: Option<u32>,
     /// A hold passed on since the last check.
     passes: bool,
     /// The keeper checks this queue.
@@ -114,6 +116,11 @@ impl LocalQueue {
                 (state.held_by, state.held_token) = (Some(owner), grant.token);
             }
             _ => {}
+        }
+        if let (Claim::Permits { of, .. }, Some(Attempt::Granted(_) | Attempt::Busy(_)), false) =
+            (request.claim, answer, request.any_size)
+        {
+            state.agreed_size = Some(of);
         }
         if state.asker.is_some_and(|asker| asker.owner == owner) {
             state.asker = None;

@@ -172,7 +172,7 @@ impl Session {
                 return Err(Error::new(ErrorKind::NotHeld, message));
             }
             Some(Err(error)) => return Err(error),
-            None => return Err(Error::new(ErrorKind::Protocol, "the store left a renewal without an answer")),
+            None => return Err(Error::new(ErrorKind::Protocol, "store returned 0 answers for 1 renewal")),
         };
         let grounds = Grounds {
             queue: Some(self.queue(&name, claim.kind())),

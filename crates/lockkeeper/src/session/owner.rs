@@ -11,10 +11,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
 
-/// Somebody who may take a lock again while holding it.
+/// An owner that can acquire a lock again while it holds it.
 ///
-/// Each `lock()` is its own owner, so clones of a handle exclude each other. Handles made with `owned_by(&owner)` share this one: taking
-/// the lock again costs no round trip, mints no token, never shortens the lease, and answers
+/// Each `lock()` is its own owner, so clones of a handle exclude each other. Handles made with `owned_by(&owner)` share this one: acquiring
+/// the lock again costs no round trip, draws no token, never shortens the lease, and answers
 /// [`ErrorKind::Lost`] if the hold is no longer good. The lock is free when the last guard is gone.
 ///
 /// Two tasks with the same owner are inside at the same time: the lock excludes other owners, not them. Give each task an owner of its

@@ -66,7 +66,7 @@ impl Settings {
         if self.place < Duration::from_secs(2) {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                "a place in the queue must be kept for at least 2s: waiters show themselves about once a second",
+                "queue_ttl must be at least 2s: waiters refresh their place about once a second",
             ));
         }
         Ok(())

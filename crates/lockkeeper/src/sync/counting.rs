@@ -98,7 +98,7 @@ impl WaitCall {
         self
     }
 
-    /// Bears trouble with the store for at most this long: see [`Acquiring::outage_timeout`](super::Acquiring::outage_timeout).
+    /// Limits how long the call retries while the store does not answer: see [`Acquiring::outage_timeout`](super::Acquiring::outage_timeout).
     pub fn outage_timeout(mut self, limit: Duration) -> Self {
         self.limits.outage_timeout = Some(limit);
         self
@@ -122,7 +122,7 @@ async fn wait_for(target: Target, op: CountOp, limits: Limits) -> Result<()> {
     let mut watching = Watching { target: &target, op, deadline };
     wait(session, patience, began, &mut watching).await?.ok_or_else(|| {
         let waited = limits.timeout.unwrap_or_default();
-        Error::new(ErrorKind::Timeout, format!("the wait for {target:?} ended after {waited:?} without success"))
+        Error::new(ErrorKind::Timeout, format!("timed out after {waited:?} waiting for {target:?}"))
     })
 }
 

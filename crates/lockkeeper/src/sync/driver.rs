@@ -115,6 +115,9 @@ impl<'a> Driver<'a> {
             Some(queue) if self.request.place.is_some() => queue.ask_alone(&self.request, self.began, limit),
             _ => true,
         };
+        if !may_ask && self.target.queue.as_ref().is_some_and(|queue| queue.has_agreed(self.request.claim)) {
+            self.size_is_checked();
+        }
         // With an owner it may have taken a while to come here.
         let now = if self.target.owner.is_some() { core.runtime.now() } else { self.began };
         self.machine.step(Step::Started { may_ask }, Moment { now, poll: Duration::ZERO })

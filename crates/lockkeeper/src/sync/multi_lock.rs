@@ -52,30 +52,30 @@ use crate::session::{Held, LocalQueue, Wanted};
 #[doc(alias = "RedissonMultiLock")]
 #[derive(Clone, Default)]
 pub struct MultiLock {
-    /// What is wrong with one is told when all are taken, so that putting it together needs no `?`.
+    /// An error of a part is returned when all are acquired, so that putting them together needs no `?`.
     parts: Vec<Result<(Target, Claim)>>,
 }
 
 impl MultiLock {
-    /// Of nothing yet.
+    /// Creates a multi-lock without any locks.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// And this one: `&mutex`, `rwlock.read()`, `semaphore.acquire_many(2)`, without limits of its own.
+    /// Adds a lock: `&mutex`, `rwlock.read()`, `semaphore.acquire_many(2)`, without limits of its own.
     #[must_use]
     pub fn and(mut self, lock: impl Lockable) -> Self {
         self.parts.push(lock.part().0);
         self
     }
 
-    /// Takes all of them, waiting until they are free together.
+    /// Acquires all locks, waiting until they are free together.
     pub fn lock(&self) -> AcquiringAll {
         AcquiringAll { locks: self.clone(), limits: Limits::default(), terms: Terms::default(), running: None }
     }
 
-    /// Takes all of them if they are free now.
+    /// Acquires all locks if they are free now; returns `None` otherwise.
     pub fn try_lock(&self) -> TryAcquiringAll {
         TryAcquiringAll { call: self.lock(), running: None }
     }
@@ -184,7 +184,7 @@ impl Part {
     }
 }
 
-/// Tries all that are not held yet, in an order that is everybody's, and those together that their store can take in one step; tells which one is busy.
+/// Tries all that are not held yet, in the same order in every client, and those together that their store can take in one step; tells which one is busy.
 async fn try_rest(parts: &[Part], held: &mut [Option<Held>], patience: Patience, terms: Terms) -> Result<Option<usize>> {
     // A lock that waiters of other processes should get first is waited for, but not while another one is held: that one would be released.
     let gives_way = patience != Patience::Try && held.iter().all(Option::is_none);
@@ -239,7 +239,7 @@ impl AcquiringAll {
         self
     }
 
-    /// Bears trouble with a store for at most this long: see [`Acquiring::outage_timeout`](super::Acquiring::outage_timeout).
+    /// Limits how long the call retries while a store does not answer: see [`Acquiring::outage_timeout`](super::Acquiring::outage_timeout).
     pub fn outage_timeout(mut self, limit: Duration) -> Self {
         self.limits.outage_timeout = Some(limit);
         self

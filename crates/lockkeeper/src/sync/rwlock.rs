@@ -43,12 +43,12 @@ pub struct RwLock {
     writing: Target,
 }
 
-/// Shares a [`RwLock`] with other readers.
+/// Holds the read side of a [`RwLock`], beside other readers.
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RwLockReadGuard(Held);
 
-/// Has a [`RwLock`] to itself.
+/// Holds the write side of a [`RwLock`].
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RwLockWriteGuard(Held);
@@ -62,7 +62,7 @@ impl RwLock {
         Self { reading: reading.beside_writers(&writing), writing }
     }
 
-    /// The same lock for this owner, who may take a side again while holding it, and read while writing.
+    /// The same lock for this owner. It may acquire a side again that it holds, and read while it writes.
     #[must_use]
     pub fn owned_by(&self, owner: &Owner) -> Self {
         Self { reading: self.reading.owned_by(owner), writing: self.writing.owned_by(owner) }
@@ -73,7 +73,7 @@ impl RwLock {
         Acquiring::new(&self.reading, Ok(Claim::Read))
     }
 
-    /// Takes a share if there is neither a writer nor one that waits.
+    /// Acquires the read side if no writer holds the lock or waits for it; returns `None` otherwise.
     pub fn try_read(&self) -> TryAcquiring<RwLockReadGuard> {
         TryAcquiring::new(&self.reading, Ok(Claim::Read))
     }

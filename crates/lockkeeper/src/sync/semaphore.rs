@@ -8,10 +8,10 @@ use crate::backend::{Claim, CountOp, Kind, SemaphoreOp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::{Held, Session};
 
-/// A fixed number of permits, each leased and kept alive: a crash gives its permits back.
+/// A fixed number of permits, each leased and renewed: permits of a crashed holder are free again when their lease ends.
 ///
 /// The first use creates the semaphore with the size given. A handle's first request checks its size: another size than the stored
-/// one is `InvalidArgument`. Later requests of the handle and its clones, and calls that wait already, use the size that is there, so a
+/// one is `InvalidArgument`. Later requests of the handle and its clones, and calls that wait behind another one of the process, use the size that is there, so a
 /// [`resize`](Self::resize) (or Java's `addPermits`) disturbs nobody. [`any_size`](Self::any_size) makes a handle that never checks. The semaphore keeps its size when all permits are back;
 /// [`remove`](Self::remove) ends it.
 ///

@@ -10,6 +10,7 @@ use redis::{Commands as _, Connection};
 
 use crate::cost::own;
 use crate::dead_waiters::{die_waiting, end_places, fair_request};
+use crate::scale::{Part, log_slow_scripts};
 use crate::site::until;
 
 const QUEUE: &str = "redisson_lock_queue:{m}";
@@ -104,6 +105,45 @@ async fn many_dead_waiters_before_a_foreign_one_leave_it_its_time() {
     assert!((UNIT - 20_000.0..=2.0 * UNIT).contains(&left), "{left} ms");
     assert_eq!(eyes.lrange::<_, Vec<String>>(QUEUE, 0, 0).unwrap(), ["java:1"]);
     holder.release().await.unwrap();
+}
+
+/// With Java in the queue the scores of all behind have to be lowered. One run of three without a slow script is enough; all else holds in each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_thousand_places_between_foreign_ones_do_not_stop_the_server() {
+    const PLACES: u64 = 5_000;
+    const LONG: Duration = Duration::from_secs(600);
+    let Some((server, client, mut eyes)) = own("thousands between foreign waiters").await else { return };
+    let store = store(&server.url(0)).await;
+    log_slow_scripts(&client, &mut eyes).await;
+    let mut slow = Vec::new();
+    for _ in 0..3 {
+        let holder = client.fair_mutex("m").lock().await.unwrap();
+        let first = store.acquire(fair_request("m", PLACES, LONG)).await.unwrap();
+        assert!(matches!(first, Attempt::Busy(_)), "{first:?}");
+        java_waits(&mut eyes, "java:1", UNIT);
+        die_waiting(&server.url(0), "m", PLACES, LONG).await;
+        java_waits(&mut eyes, "java:2", UNIT);
+        let mut part = Part::begin(&mut eyes);
+        leaves(&store, PLACES).await;
+        slow = part.end(&mut eyes, "one leaves before all others");
+        end_places(&mut eyes, "m");
+        // One script removes a thousand.
+        for _ in 0..6 {
+            assert!(client.fair_mutex("m").try_lock().await.unwrap().is_none(), "it is held");
+            slow.extend(part.end(&mut eyes, "a request meets the dead"));
+        }
+        assert_eq!(eyes.lrange::<_, Vec<String>>(QUEUE, 0, -1).unwrap(), ["java:1", "java:2"]);
+        for java in ["java:1", "java:2"] {
+            let left = score(&mut eyes, java) - now(&mut eyes);
+            assert!(left >= UNIT - 60_000.0, "{java} counts as dead in {left} ms");
+        }
+        holder.release().await.unwrap();
+        eyes.del::<_, ()>(&[QUEUE, SCORES][..]).unwrap();
+        if slow.is_empty() {
+            break;
+        }
+    }
+    assert!(slow.is_empty(), "scripts took {slow:?}");
 }
 
 /// It may only be slow, and would sleep on.
@@ -261,7 +301,7 @@ async fn no_score_of_ours_sinks_below_its_sign_of_life() {
     }
     let least = now(&mut eyes) + UNIT - 10_000.0;
     let java = score(&mut eyes, "java:2");
-    assert!(java >= least.min(java), "{java}");
+    assert!(java >= least, "{} ms too early", least - java);
     holder.release().await.unwrap();
 }
 

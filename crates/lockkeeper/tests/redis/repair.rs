@@ -1,5 +1,7 @@
 //! Keys that were deleted, left over or of a wrong type: nobody is let in beside a holder, and the store finds its way back.
 
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use lockkeeper::backend::{Acquire, Attempt, Backend, Claim, Count, CountOp, CounterOp, VoteRequest, Voter};
@@ -86,16 +88,18 @@ async fn permits_that_java_adds_serve_those_who_wait() {
     let Some((_server, client, mut eyes)) = own("added permits").await else { return };
     let pool = client.semaphore("pool", 1);
     let first = pool.acquire().await.unwrap();
-    let waiters: Vec<_> = (0..2)
-        .map(|_| {
-            let pool = pool.clone();
-            tokio::spawn(async move { pool.acquire().timeout(Duration::from_secs(5)).await })
+    // The last one has a handle of its own, and stands behind the other: it has not asked the store before permits are added.
+    let mut waiters = Vec::new();
+    for pool in [pool.clone(), client.semaphore("pool", 1)] {
+        let mut wait = pool.acquire().timeout(Duration::from_secs(5));
+        let first = std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut wait).poll(cx))).await;
+        assert!(first.is_pending(), "it has to wait");
+        waiters.push(tokio::spawn(wait));
+        crate::site::until("the first one waits", || {
+            redis::cmd("PUBSUB").arg("NUMSUB").arg("redisson_sc:{pool}").query::<(String, u64)>(&mut eyes).unwrap().1 > 0
         })
-        .collect();
-    crate::site::until("they wait", || {
-        redis::cmd("PUBSUB").arg("NUMSUB").arg("redisson_sc:{pool}").query::<(String, u64)>(&mut eyes).unwrap().1 > 0
-    })
-    .await;
+        .await;
+    }
     eyes.incr::<_, _, ()>("pool", 2).unwrap();
     eyes.publish::<_, _, ()>("redisson_sc:{pool}", 2).unwrap();
     for waiter in waiters {

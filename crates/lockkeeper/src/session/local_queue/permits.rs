@@ -13,6 +13,12 @@ use crate::runtime::Instant;
 use crate::session::lock;
 
 impl LocalQueue {
+    /// Whether the store has agreed to the size in this claim. Then a call that waits here uses the size that is there when it asks: somebody may
+    /// have changed it meanwhile.
+    pub(crate) fn has_agreed(&self, claim: Claim) -> bool {
+        matches!(claim, Claim::Permits { of, .. } if lock(&self.state).agreed_size == Some(of))
+    }
+
     /// A release of this claim has been sent: as many waiters may ask at once, if others have had their chance. `push`: the store notifies.
     pub(in crate::session) fn frees(&self, claim: Claim, push: bool, now: Instant) {
         let Claim::Permits { take, .. } = claim else { return };

@@ -50,7 +50,7 @@ impl Outages {
             State::Up(since) if since < began => *state = State::Doubted(now),
             State::Doubted(since) if since <= began => {
                 *state = State::Down(since);
-                log!(warn, server, %error, "lost the connection to redis and cannot connect again; trying on");
+                log!(warn, server, %error, "lost the connection to redis and cannot connect again; retrying");
             }
             State::Up(_) | State::Doubted(_) | State::Down(_) => {}
         }

@@ -89,10 +89,8 @@ impl<D: Dial> Steps<D> {
         };
         let places: Vec<_> = rows.parts.values().filter(|row| row.part.role == Role::Waiter).copied().collect();
         let Some((busy, _)) = waiting::still_busy(head, &places, &asked, at) else { return Ok(None) };
-        if waiting::ends_soon(own, place, at) {
-            if !live.extend_place(name, key, place / 5, at.plus(place)).await? {
-                return Ok(None);
-            }
+        if waiting::ends_soon(own, place, at) && !live.extend_place(name, key, place / 5, at.plus(place)).await? {
+            return Ok(None);
         }
         Ok(Some(here(Attempt::Busy(Busy { ahead: Some(ahead), ..busy }), &window)))
     }

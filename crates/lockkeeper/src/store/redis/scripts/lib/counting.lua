@@ -21,7 +21,7 @@ local function answer(kind, done, value)
     if done then
       marked(kind)
     else
-      redis.call('PEXPIRE', mark, 86400000)
+      redis.call('PEXPIRE', mark, MARKED)
     end
     -- Until no copy of the request can be in time any more: `latest` may lie further ahead than its sender thinks, if this server's
     -- clock was set back. A request without a latest time is remembered for as long as it says.

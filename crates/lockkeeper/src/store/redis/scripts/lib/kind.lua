@@ -1,8 +1,11 @@
 -- What lies under KEYS[1]. A hash is a lock only if it ends and has exactly the shape of one. A number does not tell what it counts:
--- a mark of ours does, for a day after its last use, unless somebody else changed the number since.
+-- a mark of ours does, for a year after its last use, unless somebody else changed the number since.
 local KINDS = {mutex = 1, rwlock = 2, semaphore = 3, counter = 4, latch = 5}
 local TYPES = {string = 1, list = 2, set = 3, zset = 4, hash = 5, stream = 6}
 local mark = 'lockkeeper:kind:' .. tagged
+-- A year in ms: a number has no end of its own, and a job that uses a semaphore once a month finds its mark. It ends at all because Java
+-- deletes numbers and knows nothing of the mark.
+local MARKED = '31536000000'
 
 -- What the hash KEYS[1] is that ends in `left` ms. All fields of a small one are looked at, and some of a large one.
 local function hash_kind(left)
@@ -75,7 +78,7 @@ end
 local function marked(kind)
   local number = redis.call('GET', KEYS[1])
   if number then
-    redis.call('SET', mark, kind .. ' ' .. to_remember(kind, number), 'PX', 86400000)
+    redis.call('SET', mark, kind .. ' ' .. to_remember(kind, number), 'PX', MARKED)
   else
     redis.call('DEL', mark)
   end
