@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::Client;
 use lockkeeper_testkit::poll::async_until_within;
+use lockkeeper_testkit::postgres::Postgres;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio_postgres::{AsyncMessage, NoTls};
 
@@ -112,4 +113,29 @@ async fn a_notification_is_sent_only_where_somebody_waits() {
     plain.batch_execute("UPDATE lockkeeper_head SET watched = 9000000000000000, watcher = 1 WHERE name = 'm'").await.unwrap();
     ours.mutex("m").lock().await.unwrap().release().await.unwrap();
     assert_eq!(ear.heard().await.len(), 1, "a notification for nobody is heard");
+}
+
+/// A mark does not wait for the disk, so a crash may forget it. Clients notice that their connections broke, and mark anew before they would by
+/// themselves, which is seven seconds after they did.
+#[tokio::test]
+async fn a_client_that_listens_again_marks_anew_what_it_waits_for() {
+    if let Some(why) = Postgres::missing() {
+        return lockkeeper::conformance::skip("marks after a crash", &why);
+    }
+    let server = Postgres::start(&[]);
+    let (ours, theirs) = (Client::connect(server.url()).await.unwrap(), Client::connect(server.url()).await.unwrap());
+    let config = format!("host=127.0.0.1 port={} user=postgres dbname=postgres", server.port);
+    let (plain, connection) = tokio_postgres::connect(&config, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let guard = ours.mutex("m").lock().await.unwrap();
+    let waiting = tokio::spawn(theirs.mutex("m").lock().timeout(LONG));
+    let marked = async || !plain.query("SELECT 1 FROM lockkeeper_head WHERE watched > 0", &[]).await.unwrap().is_empty();
+    async_until_within(LONG, "somebody waits", marked).await;
+    plain.batch_execute("UPDATE lockkeeper_head SET watched = 0, others = 0").await.unwrap();
+    let others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'";
+    assert!(!plain.query(others, &[]).await.unwrap().is_empty());
+    async_until_within(Duration::from_secs(5), "it is marked anew", marked).await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().expect("its turn").release().await.unwrap();
 }

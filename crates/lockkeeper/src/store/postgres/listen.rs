@@ -157,6 +157,15 @@ impl Notifications {
         }
     }
 
+    /// The server may have crashed and forgotten the marks: [`Self::renew_marks`] makes them anew soon.
+    fn mark_anew(&self) {
+        let (now, mut marks) = (self.runtime().now(), self.marks());
+        if !marks.is_empty() {
+            marks.values_mut().for_each(|mark| mark.until = now);
+            self.due.notify_one();
+        }
+    }
+
     /// Marks rows as waited for, all or none.
     async fn mark(&self, names: &[Name]) -> std::result::Result<(), Failed> {
         let live = self.link.live().await.map_err(Failed::Error)?;
@@ -285,6 +294,7 @@ async fn listen(store: Weak<Notifications>, servers: Vec<super::Config>, channel
                 let Some(there) = store.upgrade() else { return };
                 pause = PAUSES.0;
                 there.state.send_replace(State::Listening);
+                there.mark_anew();
                 // Notifications may have been missed.
                 there.listeners.notify_all();
                 let runtime = there.runtime().clone();

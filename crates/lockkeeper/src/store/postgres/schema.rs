@@ -148,8 +148,9 @@ impl Texts {
                  WHERE cfg.t <> '' ORDER BY n.name ON CONFLICT (name) DO NOTHING"
             )),
             // The row is locked, as by steps: a release before it is seen by the next acquire, and one after it sees the mark.
+            // A crash may forget a mark: clients mark anew when they listen again.
             mark: fill(&format!(
-                "WITH {WAIT}, t AS MATERIALIZED (SELECT {CLOCK} AS us)
+                "WITH {WAIT_UNSYNCED}, t AS MATERIALIZED (SELECT {CLOCK} AS us)
                  INSERT INTO {{head}} AS h (name, version, token, touched, watched, watcher)
                  SELECT n.name, n.version, {FLOOR}, t.us, t.us + $3, {{instance}}
                  FROM cfg, t, unnest($1::bytea[], $2::int8[]) AS n(name, version) WHERE cfg.t <> '' ORDER BY n.name
@@ -158,7 +159,7 @@ impl Texts {
                  RETURNING h.name, h.watched"
             )),
             unmark: fill(&format!(
-                "WITH {WAIT}
+                "WITH {WAIT_UNSYNCED}
                  UPDATE {{head}} SET watched = 0 FROM cfg
                  WHERE cfg.t <> '' AND name = $1 AND watcher = {{instance}} AND watched <= $2 AND others <= {CLOCK}"
             )),
@@ -282,6 +283,9 @@ fn put(kind: PutKind) -> String {
 }
 
 /// As [`put`], of one row, which is what most steps write: a quarter of its cost. `$1` to `$11` are single values; `$12`… part rows.
+///
+/// One that is refused has locked the row, which the server logs. Its commit does not wait for the disk: those that come second at a contested name
+/// would do so one after the other, each with the row locked.
 fn put_one(kind: PutKind) -> String {
     let strength = if kind.grants { "UPDATE" } else { "NO KEY UPDATE" };
     let changed_parts = if kind.parts {
@@ -307,7 +311,8 @@ fn put_one(kind: PutKind) -> String {
          {changed_parts}
          done AS MATERIALIZED (SELECT put.*, CASE WHEN tell THEN pg_notify($11, $6)::text END AS told FROM put)
          SELECT done.token, done.woke, done.told, r.version, coalesce(r.token, {FLOOR}), r.body,
-             CASE WHEN done.token IS NULL THEN {} END, t.us, r.version IS NOT DISTINCT FROM h.version
+             CASE WHEN done.token IS NULL THEN {} END, t.us, r.version IS NOT DISTINCT FROM h.version,
+             CASE WHEN done.token IS NULL THEN set_config('synchronous_commit', 'off', true) END
          FROM t LEFT JOIN done ON true LEFT JOIN r ON true LEFT JOIN {{head}} h ON h.name = $1 AND done.token IS NULL",
         parts("$1")
     )
