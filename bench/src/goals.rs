@@ -166,7 +166,7 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
     all
 }
 
-/// Those of databases. A transaction is what a statement of ours is.
+/// Those of databases.
 fn databases(results: &Results) -> Vec<Goal> {
     use Bound::AtMost;
     let handed: Figure = |heat| heat.handed_half;
@@ -175,8 +175,8 @@ fn databases(results: &Results) -> Vec<Goal> {
     let written = |many, few| results.ratio((many, "fair"), (few, "fair"), Heat::written_each);
     let goal = |what, most, measured| Goal { workload: "l", what, bound: AtMost(most), measured };
     vec![
-        goal("PostgreSQL: transactions per cycle", 2.1, each("l-pg", "mutex")),
-        goal("PostgreSQL, a new name each time: transactions per cycle", 2.1, each("l-pg", "fresh")),
+        goal("PostgreSQL: statements per cycle", 2.1, each("l-pg", "mutex")),
+        goal("PostgreSQL, a new name each time: statements per cycle", 2.1, each("l-pg", "fresh")),
         goal("MariaDB: transactions per cycle", 2.1, each("l-maria", "mutex")),
         goal("MariaDB, a new name each time: transactions per cycle", 2.1, each("l-maria", "fresh")),
         goal("PostgreSQL, 8 processes: hand-over p50 over `FOR UPDATE`'s", 1.2, beside("l8-pg", "mutex", "for-update")),
@@ -184,11 +184,11 @@ fn databases(results: &Results) -> Vec<Goal> {
         goal("MariaDB, 8 processes: hand-over p50 over `FOR UPDATE`'s", 1.2, beside("l8-maria", "mutex", "for-update")),
         goal("flush=2, with the hint: the same over `GET_LOCK`'s", 5.0, beside("l8-maria-2", "mutex", "get-lock")),
         goal("flush=2, without the hint: the same in µs", 10_000.0, results.median("l8-maria-2", "no-hint", handed)),
-        goal("PostgreSQL, 1,000 fair waiters: transactions per hand-over", 2.0, each("l1000-pg", "fair")),
+        goal("PostgreSQL, 1,000 fair waiters: statements per hand-over", 2.0, each("l1000-pg", "fair")),
         goal("PostgreSQL, bytes written per hand-over: 1,000 waiters over 10", 2.0, written("l1000-pg", "l10-pg")),
         goal("MariaDB, 1,000 fair waiters: transactions per hand-over", 2.0, each("l1000-maria", "fair")),
         goal("MariaDB, bytes written per hand-over: 1,000 waiters over 10", 2.0, written("l1000-maria", "l10-maria")),
-        goal("PostgreSQL, 10,000 held: transactions per renewal round", 20.0, results.median("lk-pg", "mutex", rounds)),
+        goal("PostgreSQL, 10,000 held: statements per renewal round", 20.0, results.median("lk-pg", "mutex", rounds)),
         goal("MariaDB, 10,000 held: transactions per renewal round", 20.0, results.median("lk-maria", "mutex", rounds)),
     ]
 }

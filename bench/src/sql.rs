@@ -1,7 +1,6 @@
 //! A database of a course, and what it says of itself.
 
 use std::process::Command;
-use std::time::Duration;
 
 use lockkeeper_testkit::mysql::{self, Mysql};
 use lockkeeper_testkit::postgres::Postgres;
@@ -14,9 +13,6 @@ pub(crate) enum SqlServer {
     Postgres(Postgres),
     MariaDb(Mysql),
 }
-
-/// PostgreSQL counts a transaction up to a second after its end.
-const COUNTED: Duration = Duration::from_millis(1_200);
 
 /// Why a course cannot run here, if so.
 pub(crate) fn missing(place: Place) -> Option<String> {
@@ -34,7 +30,10 @@ impl SqlServer {
             Database::Postgres { synchronous } => {
                 let synchronous = format!("synchronous_commit={}", if synchronous { "on" } else { "off" });
                 // 50 processes of each of two contestants, with three connections each.
-                Self::Postgres(Postgres::start(&["fsync=on", "max_connections=600", &synchronous]))
+                let counted = "shared_preload_libraries=pg_stat_statements";
+                let server = Postgres::start(&["fsync=on", "max_connections=600", counted, &synchronous]);
+                psql(&server, "CREATE EXTENSION pg_stat_statements");
+                Self::Postgres(server)
             }
             Database::MariaDb { flush } => {
                 let flush = format!("--innodb-flush-log-at-trx-commit={flush}");
@@ -52,15 +51,14 @@ impl SqlServer {
         }
     }
 
-    /// Transactions, and bytes of its log. A step of ours on MariaDB is several statements in one transaction and one round trip.
+    /// Requests, and bytes of its log. A request is a statement on PostgreSQL, and a transaction on MariaDB: there a step of ours is several
+    /// statements in one transaction and one round trip.
     pub(crate) fn says(&self) -> ServerSays {
         let (requests, written) = match self {
             Self::Postgres(server) => {
-                std::thread::sleep(COUNTED);
-                let sql = "SELECT xact_commit + xact_rollback, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') \
-                           FROM pg_stat_database WHERE datname = 'postgres'";
-                let told = Command::new("psql").args(["-XAtq", "-F", " ", "-c", sql]).arg(server.url()).output();
-                two(&told.map(|told| told.stdout).unwrap_or_default())
+                // The server's own count of transactions lags behind by up to ten seconds.
+                let sql = "SELECT sum(calls), pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') FROM pg_stat_statements";
+                two(&psql(server, sql))
             }
             Self::MariaDb(server) => {
                 let value = |name| {
@@ -72,6 +70,11 @@ impl SqlServer {
         };
         ServerSays { requests, written, ..ServerSays::default() }
     }
+}
+
+fn psql(server: &Postgres, sql: &str) -> Vec<u8> {
+    let told = Command::new("psql").args(["-XAtq", "-F", " ", "-c", sql]).arg(server.url()).output();
+    told.map(|told| told.stdout).unwrap_or_default()
 }
 
 fn two(told: &[u8]) -> (f64, f64) {
