@@ -66,6 +66,21 @@ async fn a_release_that_fails_leaves_nothing_to_retry() {
     assert!(error.is_outage() && !error.is_retryable(), "{error:?}");
 }
 
+/// Without an answer it may have been done: an operator who reads "nothing was done" would believe that the holder still has it.
+#[tokio::test(start_paused = true)]
+async fn a_forced_release_without_an_answer_is_indeterminate() {
+    for fault in [Fault::LoseReply, Fault::BreakReply, Fault::LoseRequest] {
+        let (client, chaos) = with_faults();
+        let _guard = client.mutex("m").lock().await.unwrap();
+        chaos.next(Faulty::ForceRelease, fault);
+        let error = client.force_release("m").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Indeterminate, "{fault:?}: {error}");
+    }
+    let (client, chaos) = with_faults();
+    chaos.next(Faulty::ForceRelease, Fault::Refuse);
+    assert_eq!(client.force_release("m").await.unwrap_err().kind(), ErrorKind::Unavailable, "nothing was done");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_loss_is_told_to_another_task_and_a_release_ends_the_wait() {
     let (client, _) = with_faults();

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Layer;
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Count, CountOutcome, KeptAlive, Release, Released, Renew, Renewed, Reply,
+    Acquire, Attempt, AttemptAll, Backend, Count, CountOutcome, Forced, KeptAlive, Release, Released, Renew, Renewed, Reply,
     Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
 
 /// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,7 @@ pub enum Faulty {
     Renew,
     Count,
     Watch,
+    ForceRelease,
 }
 
 /// Injects faults into what passes. Requests on the keeper's connection get the same faults.
@@ -173,6 +175,10 @@ impl Layer for Chaos {
             return self.disturbed(Faulty::Watch, Box::pin(async { Ok(Subscription::silent()) }));
         }
         self.disturbed(Faulty::Watch, self.inner.watch(watch))
+    }
+
+    fn force_release(&self, name: Name) -> Reply<'_, Forced> {
+        self.disturbed(Faulty::ForceRelease, self.inner.force_release(name))
     }
 }
 
