@@ -113,6 +113,10 @@ impl Run {
             .current_dir(self.folder.as_deref().unwrap_or(root()))
             .stdin(Stdio::null())
             .envs(self.variables.iter().map(|(variable, value)| (variable, value)));
+        if std::env::var_os("CI").is_some() && std::env::var_os("CARGO_INCREMENTAL").is_none() {
+            // Nothing is built twice there, so nothing is written for a second build. For test programs too: some call cargo.
+            command.env("CARGO_INCREMENTAL", "0");
+        }
         for variable in &self.removed {
             command.env_remove(variable);
         }

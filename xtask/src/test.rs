@@ -82,7 +82,7 @@ const ALL_BUT_ETCD: &str =
     "--features=blocking,testing,redis,redis-tls,sqlite,postgres,mysql,zookeeper,zookeeper-tls,config,conformance";
 
 /// What all tests may take, building them included.
-const LIMIT: Duration = Duration::from_secs(45 * 60);
+const LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// The steps of `--fast`. They install nothing.
 const FAST: [&str; 5] = ["fmt", "clippy", "dependencies", "deny", "test"];
