@@ -196,7 +196,7 @@ macro_rules! notices {
         $(
             #[test]
             fn $test() {
-                let case: fn(&World) -> Running<'_> = |world| Box::pin(conformance::$group::$case(world));
+                let case = conformance::case(stringify!($group), stringify!($case)).run;
                 let noticed = fails(Flaw::$flaw, case);
                 let wrongly = fails(Flaw::None, case);
                 // Plain exits of the test would be silent under the hook.

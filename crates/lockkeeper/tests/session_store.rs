@@ -54,7 +54,7 @@ macro_rules! controls {
             $(
                 #[test]
                 fn $test() {
-                    let case: fn(&World) -> Running<'_> = |world| Box::pin(conformance::$group::$case(world));
+                    let case = conformance::case(stringify!($group), stringify!($case)).run;
                     let (noticed, wrongly) = (fails(SessionFlaw::$flaw, case), fails(SessionFlaw::None, case));
                     let name = concat!(stringify!($group), "::", stringify!($case));
                     println!("{name} on {:?}: noticed {noticed}, on a sound store: fails {wrongly}", SessionFlaw::$flaw);

@@ -1,83 +1,6 @@
 //! The list of all cases: the macro makes a test of each, the table lets a test see that none is forgotten.
 
-use crate::backend::{Capabilities, Liveness};
-
-/// What a case needs of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(missing_docs, reason = "named as the capabilities are")]
-pub enum Need {
-    Mutex,
-    Fair,
-    RwLock,
-    Semaphore,
-    CountingSemaphore,
-    Latch,
-    Fencing,
-    HandOver,
-    HandOverIfAlone,
-    TokenRanges,
-    PushedGrants,
-    AcquireAll,
-    AnyName,
-    Push,
-    /// Each hold has a lease of its own.
-    Lease,
-    /// Holds live as long as the client's session.
-    Session,
-    /// The store tells of deleted holds and ended sessions.
-    Events,
-    /// Times in requests are compared with the store's clock.
-    RefusesLate,
-}
-
-impl Need {
-    /// All of them.
-    pub const ALL: [Self; 18] = [
-        Self::Mutex,
-        Self::Fair,
-        Self::RwLock,
-        Self::Semaphore,
-        Self::CountingSemaphore,
-        Self::Latch,
-        Self::Fencing,
-        Self::HandOver,
-        Self::HandOverIfAlone,
-        Self::TokenRanges,
-        Self::PushedGrants,
-        Self::AcquireAll,
-        Self::AnyName,
-        Self::Push,
-        Self::Lease,
-        Self::Session,
-        Self::Events,
-        Self::RefusesLate,
-    ];
-
-    /// Whether a store with these capabilities has it.
-    #[must_use]
-    pub const fn is_met(self, by: &Capabilities) -> bool {
-        match self {
-            Self::Mutex => by.mutex,
-            Self::Fair => by.fair,
-            Self::RwLock => by.rwlock,
-            Self::Semaphore => by.semaphore,
-            Self::CountingSemaphore => by.counting_semaphore,
-            Self::Latch => by.latch,
-            Self::Fencing => by.fencing,
-            Self::HandOver => by.hand_over,
-            Self::HandOverIfAlone => by.hand_over_if_alone,
-            Self::TokenRanges => by.token_ranges,
-            Self::PushedGrants => by.pushed_grants,
-            Self::AcquireAll => by.acquire_all,
-            Self::AnyName => by.any_name,
-            Self::Push => by.push,
-            Self::Lease => matches!(by.liveness, Liveness::Lease),
-            Self::Session => matches!(by.liveness, Liveness::Session(_)),
-            Self::Events => by.events,
-            Self::RefusesLate => by.refuses_late,
-        }
-    }
-}
+use super::{Need, Running, World};
 
 /// One case.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +11,8 @@ pub struct Case {
     pub name: &'static str,
     /// What it needs.
     pub needs: &'static [Need],
+    /// What it does.
+    pub run: fn(&World) -> Running<'_>,
 }
 
 /// Calls `$then!` with `$context` and all cases, by the file they are in, with what they need.
@@ -355,7 +280,13 @@ macro_rules! table {
     (() $($group:ident { $($case:ident [$($need:ident),*],)* })*) => {
         /// All cases.
         pub const CASES: &[Case] = &[
-            $($(Case { group: stringify!($group), name: stringify!($case), needs: &[$(Need::$need),*] },)*)*
+            $($(Case {
+                group: stringify!($group),
+                name: stringify!($case),
+                needs: &[$(Need::$need),*],
+                // Boxed here, so that it is compiled here once, and not in every test program.
+                run: |world| Box::pin(super::$group::$case(world)),
+            },)*)*
         ];
     };
 }
@@ -385,12 +316,9 @@ macro_rules! conformance_tests {
                     #[test]
                     #[cfg_attr($ignored, ignore = "asked for by name, or with --include-ignored")]
                     fn $case() {
-                        $crate::conformance::run(
-                            $harness,
-                            concat!(stringify!($group), "::", stringify!($case)),
-                            &[$($crate::conformance::Need::$need),*],
-                            |world| Box::pin($crate::conformance::$group::$case(world)),
-                        );
+                        let case = $crate::conformance::case(stringify!($group), stringify!($case));
+                        let name = concat!(stringify!($group), "::", stringify!($case));
+                        $crate::conformance::run($harness, name, case.needs, case.run);
                     }
                 )*
             }

@@ -12,6 +12,7 @@
 
 mod any;
 mod catalogue;
+mod need;
 mod session_server;
 mod session_store;
 mod world;
@@ -35,7 +36,8 @@ pub mod rwlock;
 pub mod semaphore;
 pub mod session;
 
-pub use catalogue::{CASES, Case, Need};
+pub use catalogue::{CASES, Case};
+pub use need::Need;
 pub use session_store::{SessionFlaw, SessionStore};
 pub use world::{Harness, Time, World};
 
@@ -44,6 +46,17 @@ use std::pin::Pin;
 
 /// A case under way.
 pub type Running<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+/// The case of this name in the file `group`.
+///
+/// # Panics
+///
+/// If there is none.
+#[must_use]
+pub fn case(group: &str, name: &str) -> &'static Case {
+    let found = CASES.iter().find(|case| case.group == group && case.name == name);
+    found.unwrap_or_else(|| panic!("there is no case {group}::{name}"))
+}
 
 /// Runs one case. Called by the tests that [`conformance!`](crate::conformance!) makes.
 ///
