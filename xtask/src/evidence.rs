@@ -34,7 +34,6 @@ const NOT_COVERED: &str = "\
 * Histories of real servers have no events of the store, so the referee does not judge P5 and P6 there; that nothing is left at the end is
   checked. Parted networks, stepped clocks, ensembles of ZooKeeper and clusters of etcd are tested ([faults.md](faults.md)), but no histories are
   recorded there.
-* Histories of etcd are recorded, but one finding in them is not settled yet ([verify/README.md](../verify/README.md#track-record)).
 * The control group has no failovers, and nothing but mutexes.
 ";
 
