@@ -231,7 +231,7 @@ impl Notifications {
         if let Some((version, token)) = free
             && self.listeners.has_any(&name)
         {
-            // Whoever is woken now has the right guess. If it is out of date, the server says so.
+            // A waiter that is woken now has the right guess. If it is out of date, the server says so.
             self.cache.keep(&name, NameRows { version: Some(version), token, ..NameRows::default() });
         }
         if self.listeners.notify(&name, wake) > 0 || !wake.all || self.listeners.has_any(&name) {
@@ -336,7 +336,7 @@ async fn listen(store: Weak<Notifications>, servers: Vec<super::Config>, channel
         let Some(there) = store.upgrade() else { return };
         log!(debug, %error, "no notifications from postgres; waiters poll");
         there.state.send_replace(State::Failed(error));
-        // Whoever relied on notifications looks by itself.
+        // Waiters that relied on notifications look by themselves.
         there.listeners.notify_all();
         let (runtime, until) = (there.runtime().clone(), there.runtime().now().plus(runtime::jitter(pause / 2, pause)));
         drop(there);

@@ -2,8 +2,8 @@
 //! done nothing, so sending it elsewhere is never a second time.
 //!
 //! **Tokens of a slot that moves.** A grant needs the lock's key and the counter of tokens, which may be at different servers just then. So the grant
-//! leaves the token open, and the client draws it afterwards, wherever the counter is. Whoever held the lock before drew theirs before they released it,
-//! and whoever holds it later draws later: tokens of a name grow.
+//! leaves the token open, and the client draws it afterwards, wherever the counter is. An earlier holder drew its token before it released the
+//! lock, and a later one draws later: tokens of a name grow.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -85,7 +85,7 @@ impl RedisStore {
         Ok(Some(found).filter(|found| !found.holders.is_empty() || !found.queue.is_empty()))
     }
 
-    /// Runs the script, and again for the times that it left out. Who holds and who waits is told by the first run, at one moment.
+    /// Runs the script, and again for the times that it left out. The first run reads all holders and waiters at one moment.
     async fn run_script(&self, name: &Name) -> Result<Inspected> {
         let mut found: Inspected = parsed(self.transport.run(&script::INSPECT, &[name.as_str()], &|_| Vec::new()).await?)?;
         // One after the other: scripts that arrive together would keep the server from everybody else for as long as one large script.
