@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex as Local};
 use std::time::Duration;
 
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, Grant, Release, Released, Reply, Subscription, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, Grant, Register, Release, Released, Reply, Subscription, Watch,
 };
 use lockkeeper::layer::{Chaos, Fault, Faulty, Layer};
 use lockkeeper::runtime::Runtime;
@@ -26,6 +26,8 @@ struct Without {
 enum Asked {
     Acquire,
     AcquireAll,
+    Registers(Register),
+    WatchInTurn,
     Release { handed_over: bool, settle: bool },
 }
 
@@ -61,6 +63,9 @@ impl Layer for Without {
 
     fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
         self.ask(Asked::Acquire);
+        if request.register != Register::No {
+            self.ask(Asked::Registers(request.register));
+        }
         if !self.capabilities.any_name && request.name.as_str().contains('/') {
             let refused = Error::new(ErrorKind::InvalidName, "no \"/\" in names here");
             return Box::pin(async { Err(refused) });
@@ -84,6 +89,9 @@ impl Layer for Without {
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
+        if watch.in_turn {
+            self.ask(Asked::WatchInTurn);
+        }
         if self.capabilities.push { self.store.watch(watch) } else { Box::pin(async { Ok(Subscription::silent()) }) }
     }
 }
@@ -292,6 +300,27 @@ async fn without_push_a_waiter_polls() {
     assert!(took <= Duration::from_secs(1), "noticed after {took:?}");
     let asked = store.asked().iter().filter(|asked| **asked == Asked::Acquire).count();
     assert!((6..=60).contains(&asked), "{asked} requests in six seconds");
+}
+
+/// What a waiter and its release ask for beside the lock.
+async fn waits_for_its_turn(change: impl FnOnce(&mut Capabilities)) -> Vec<Asked> {
+    let store = lacking(change);
+    let [ours, theirs] = store.clients.clone();
+    let guard = Mutex::new(&ours, "m").lock().await.unwrap();
+    let waiter = tokio::spawn(async move { Mutex::new(&theirs, "m").lock().await.unwrap() });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    guard.release().await.unwrap();
+    waiter.await.unwrap().release().await.unwrap();
+    let beside = |asked: &Asked| matches!(asked, Asked::Registers(_) | Asked::WatchInTurn);
+    store.asked().into_iter().filter(beside).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_registers_where_clients_are_woken_in_turn_and_nowhere_else() {
+    assert_eq!(waits_for_its_turn(|can| can.any_name = false).await, []);
+    let asked = waits_for_its_turn(|can| *can = can.with_wakes_in_turn()).await;
+    let expected = [Asked::WatchInTurn, Asked::Registers(Register::Last), Asked::Registers(Register::First)];
+    assert_eq!(asked, expected, "it listens, asks again, and asks when it is notified");
 }
 
 #[tokio::test(start_paused = true)]

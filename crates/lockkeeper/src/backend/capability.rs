@@ -70,6 +70,8 @@ pub struct Capabilities {
     pub push: bool,
     /// How long a notification takes at most where the store polls for its waiters. A client that released gives others that long to come.
     pub notifies_within: Duration,
+    /// A release of a mutex wakes one client after the other ([`Acquire::register`](super::Acquire::register)); else it wakes all that listen.
+    pub wakes_in_turn: bool,
     /// A request that arrives after its `not_after` changes nothing. Where this is false an answer that was lost is settled by a
     /// [`Release`](super::Release) with `settle`.
     pub refuses_late: bool,
@@ -106,6 +108,7 @@ impl Capabilities {
             any_name: false,
             push: false,
             notifies_within: Duration::ZERO,
+            wakes_in_turn: false,
             refuses_late: false,
             events: false,
             liveness: Liveness::Lease,
@@ -197,6 +200,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_notifies_within(mut self, longest: Duration) -> Self {
         self.notifies_within = longest;
+        self
+    }
+
+    /// A release of a mutex wakes one client after the other.
+    #[must_use]
+    pub const fn with_wakes_in_turn(mut self) -> Self {
+        self.wakes_in_turn = true;
         self
     }
 

@@ -14,6 +14,7 @@ mod request;
 mod session;
 mod snapshot;
 mod vote;
+mod watch;
 
 pub use capability::{Capabilities, Liveness};
 pub use count::{Count, CountOp, CounterOp, LatchOp, SemaphoreOp};
@@ -21,10 +22,11 @@ pub use event::{Event, GaveUp, LossReason, Observer};
 pub use finding::{Finding, Verdict};
 pub use notify::{Notifier, Subscription};
 pub use outcome::{Attempt, AttemptAll, Busy, CountOutcome, Counted, Grant, Released, Renewed};
-pub use request::{Acquire, Claim, Kind, Reach, Release, Renew, Watch};
+pub use request::{Acquire, Claim, Kind, Reach, Register, Release, Renew};
 pub use session::{EventSender, KeptAlive, StoreEvent, StoreEvents};
 pub use snapshot::{ClientCard, Forced, Holder, Listing, Page, Snapshot, Waiter};
 pub use vote::{Decision, KeepVotes, Standing, Vote, VoteRequest, Voter};
+pub use watch::Watch;
 
 use std::any::Any;
 use std::fmt;

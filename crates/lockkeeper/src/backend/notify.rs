@@ -77,7 +77,12 @@ impl Subscription {
 impl Notifier {
     /// Notifies the subscription. Never blocks.
     pub fn notify(&self) {
-        self.0.count.fetch_add(1, Ordering::AcqRel);
+        self.notify_for(1);
+    }
+
+    /// Notifies the subscription once for so many releases of others. Never blocks.
+    pub(crate) fn notify_for(&self, releases: u64) {
+        self.0.count.fetch_add(releases, Ordering::AcqRel);
         self.0.notified.notify_one();
     }
 

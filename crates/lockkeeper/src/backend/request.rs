@@ -116,6 +116,27 @@ pub struct Acquire {
     /// [`Capabilities::token_ranges`](super::Capabilities::token_ranges); other stores ignore it.
     #[serde(default)]
     pub spare_tokens: u32,
+    /// Whether to be woken in turn. Needs [`Capabilities::wakes_in_turn`](super::Capabilities::wakes_in_turn); other stores ignore it.
+    #[serde(default)]
+    pub register: Register,
+}
+
+/// Whether a request registers its client among those that wait for a mutex. A release wakes the client that registered first, and no other.
+///
+/// A client that registers [listens in turn](Watch::in_turn) before. Registered twice it keeps its place. Its place ends when it is woken or granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Register {
+    /// It does not register.
+    #[default]
+    No,
+    /// It registers behind all others if it is not granted.
+    Last,
+    /// It registers before all others if it is not granted: it has been woken, and another was faster.
+    First,
+    /// It registers and is not granted, also if the mutex is free: clients that were woken go first. The answer then is `Busy` and
+    /// [unseen](super::Busy::unseen).
+    Only,
 }
 
 impl Acquire {
@@ -127,7 +148,19 @@ impl Acquire {
     #[must_use]
     pub const fn new(name: Name, claim: Claim, owner: WireOwner, lease: Duration) -> Self {
         let (not_after, since) = (Instant::NEVER, Instant::NEVER);
-        Self { name, claim, owner, lease, not_after, since, beside: None, place: None, any_size: false, spare_tokens: 0 }
+        Self {
+            name,
+            claim,
+            owner,
+            lease,
+            not_after,
+            since,
+            beside: None,
+            place: None,
+            any_size: false,
+            spare_tokens: 0,
+            register: Register::No,
+        }
     }
 
     /// The same for another name.
@@ -176,6 +209,12 @@ impl Acquire {
     #[must_use]
     pub fn with_spare_tokens(self, spare_tokens: u32) -> Self {
         Self { spare_tokens, ..self }
+    }
+
+    /// Whether to be woken in turn.
+    #[must_use]
+    pub fn with_register(self, register: Register) -> Self {
+        Self { register, ..self }
     }
 }
 
@@ -303,59 +342,5 @@ impl Renew {
     #[must_use]
     pub fn with_reach(self, reach: impl Into<Option<Reach>>) -> Self {
         Self { reach: reach.into(), ..self }
-    }
-}
-
-/// What to listen for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Watch {
-    /// Where.
-    pub name: Name,
-    /// On what.
-    pub kind: Kind,
-    /// Who waits: the owner of the acquire, or a new id for one that waits for a number.
-    pub owner: WireOwner,
-    /// What it waits for; `None` for a number.
-    pub claim: Option<Claim>,
-    /// Grant this once it can be granted, and [send the grant](super::Notifier::notify_granted) with the notification. Needs
-    /// [`Capabilities::pushed_grants`](super::Capabilities::pushed_grants); other stores ignore it.
-    ///
-    /// The store may grant it as long as the subscription lives and the request is not late. A waiter that gives up ends its subscription
-    /// and then releases the owner, because a grant may be under way.
-    pub grant: Option<Box<Acquire>>,
-}
-
-impl Watch {
-    /// Listens for what may let this owner have its claim.
-    #[must_use]
-    pub const fn new(name: Name, claim: Claim, owner: WireOwner) -> Self {
-        Self { name, kind: claim.kind(), owner, claim: Some(claim), grant: None }
-    }
-
-    /// Listens for changes of a number. `owner` is a new id.
-    #[must_use]
-    pub const fn number(name: Name, kind: Kind, owner: WireOwner) -> Self {
-        Self { name, kind, owner, claim: None, grant: None }
-    }
-
-    /// Listens for what may let the owner of `request` have it, and asks for the grant itself.
-    #[must_use]
-    pub fn granting(request: Acquire) -> Self {
-        let watch = Self::new(request.name.clone(), request.claim, request.owner);
-        Self { grant: Some(Box::new(request)), ..watch }
-    }
-
-    /// The same for another name.
-    #[must_use]
-    pub fn with_name(self, name: Name) -> Self {
-        let grant = self.grant.map(|grant| Box::new(grant.with_name(name.clone())));
-        Self { name, grant, ..self }
-    }
-
-    /// The owner, if only its own place in the queue concerns it: a fair claim. `None`: everything at the name does.
-    #[must_use]
-    pub fn own_place(&self) -> Option<WireOwner> {
-        (self.claim == Some(Claim::Fair)).then_some(self.owner)
     }
 }

@@ -15,98 +15,12 @@
 use std::time::Duration;
 
 use super::patience::{late, pause};
-use super::{Moved, Patience, Settings, Trouble, WireHold};
-use crate::backend::{Attempt, Busy, Grant, drift};
+use super::stand::Stand;
+use super::step::{Command, Event, Left, Moment};
+use super::{Moved, Patience, Settings, Trouble};
+use crate::backend::{Attempt, Busy, Grant, Register, drift};
 use crate::error::{Error, ErrorKind, Result};
-use crate::owner::WireOwner;
 use crate::runtime::Instant;
-
-/// Where a waiter stands in its local queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stand {
-    /// Not its turn: somebody in this process will wake it.
-    Wait,
-    /// First, behind an owner of this process that holds the name as far as is known here. That may be wrong (the store forgot it), so
-    /// it also asks by itself now and then.
-    Behind,
-    /// First, and nobody here holds it: ask the store.
-    Ask,
-    /// First, but a release of this process has just woken waiters of other processes: they go first until then.
-    BackOff { until: Instant },
-    /// A release of this process asked for it: the answer, if it came, and when the request was sent. `moved`: under another owner than its own.
-    HandedOver { attempt: Option<Attempt>, sent: Instant, not_after: Instant, moved: Option<Moved> },
-    /// A guard of this process left it the hold at `since`, without a request.
-    Passed { hold: WireHold, since: Instant },
-    /// It did not answer in time, and what its owner id may hold is being released: it goes on under a new owner id.
-    Revoked,
-}
-
-impl Stand {
-    /// The owner under which the name was handed over to it, if it was. Its own owner is `own`.
-    pub(crate) const fn granted_to(&self, own: WireOwner) -> Option<WireOwner> {
-        match self {
-            Self::HandedOver { attempt: Some(Attempt::Granted(_)), moved: None, .. } => Some(own),
-            Self::HandedOver { attempt: Some(Attempt::Granted(_)), moved: Some(moved), .. } => Some(moved.owner),
-            Self::Passed { hold, .. } => Some(hold.owner),
-            _ => None,
-        }
-    }
-}
-
-/// What happened.
-#[derive(Clone, Debug)]
-pub(crate) enum Event {
-    /// The call begins. `may_ask`: nobody of this process is before it.
-    Started { may_ask: bool },
-    /// Where it stands in the local queue.
-    Stands(Stand),
-    /// The answer to `Ask`.
-    Answered { answer: Result<Attempt>, sent: Instant },
-    /// The answer to `Subscribe`: whether the store notifies.
-    Subscribed(bool),
-    /// A sleep ended: notified by the store, told by somebody in this process, or by the timer.
-    Woken,
-    /// The local queue gave this owner id up while its request was out.
-    Revoked,
-}
-
-/// What to do next.
-#[derive(Clone, Debug)]
-pub(crate) enum Command {
-    /// Find out where it stands in the local queue.
-    Look,
-    /// Send the request now, at `sent`; no answer within `limit` is an unknown outcome.
-    Ask { sent: Instant, limit: Duration },
-    /// Subscribe to the store's notifications.
-    Subscribe { limit: Duration },
-    /// Sleep until then, or until somebody in this process has news, or (if `listen`) the store notifies.
-    Sleep { until: Instant, listen: bool },
-    /// It is held, under another owner than its own if it `moved`: make a guard.
-    Grant { grant: Grant, sent: Instant, handed_over: bool, moved: Option<Moved> },
-    /// Undo what the old owner id may have left, and go on under a new one.
-    NewOwner { left: Option<Left> },
-    /// Others kept it for as long as it was allowed to wait.
-    GiveUp,
-    /// End with this error.
-    Fail(Error),
-}
-
-/// What an acquisition that ends without a hold may have left in the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Left {
-    /// Requests without an answer may arrive until then; zero if all were answered.
-    pub(crate) settled_after: Instant,
-    /// How many requests got no answer.
-    pub(crate) unanswered: u32,
-}
-
-/// The present moment, with the time of the next poll drawn for it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
-    pub(crate) now: Instant,
-    /// How long to sleep when nothing is heard.
-    pub(crate) poll: Duration,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listening {
@@ -116,7 +30,10 @@ enum Listening {
     Wanted {
         sleep_until: Instant,
     },
-    Yes,
+    /// And its client has registered in the back-off that ends then, if in any.
+    Yes {
+        registered_in: Instant,
+    },
 }
 
 /// Until when the first waiter relies on what this process knows about the name.
@@ -149,6 +66,10 @@ pub(crate) struct Acquisition {
     behind: Option<Behind>,
     /// It subscribes behind such an owner too.
     listens_behind: bool,
+    /// The store wakes clients in turn: a waiter that listens registers.
+    in_turn: bool,
+    /// Its client has registered for it.
+    registered: bool,
     /// The store has a mark of this owner in its queue.
     placed: bool,
     done: bool,
@@ -168,6 +89,8 @@ impl Acquisition {
             unanswered: 0,
             behind: None,
             listens_behind: false,
+            in_turn: false,
+            registered: false,
             placed: false,
             done: false,
         }
@@ -176,6 +99,12 @@ impl Acquisition {
     /// Has it subscribe also behind an owner of its own process. A notification then shows that the store may have taken the name from that owner.
     pub(crate) const fn listening_behind(mut self, listens: bool) -> Self {
         self.listens_behind = listens;
+        self
+    }
+
+    /// Has it register when it listens, also during a back-off: others release meanwhile, and would not know that it waits.
+    pub(crate) const fn woken_in_turn(mut self, in_turn: bool) -> Self {
+        self.in_turn = in_turn;
         self
     }
 
@@ -256,7 +185,38 @@ impl Acquisition {
         self.trouble.asked(now);
         self.in_flight = Some(now.plus(limit));
         self.behind = None;
-        Command::Ask { sent: now, limit }
+        Command::Ask { sent: now, limit, register: self.registers() }
+    }
+
+    /// Its place among those that are woken in turn ends when it is woken. If another was faster it has waited for longest.
+    fn registers(&mut self) -> Register {
+        if !self.in_turn || !self.listens() {
+            Register::No
+        } else if std::mem::replace(&mut self.registered, true) {
+            Register::First
+        } else {
+            Register::Last
+        }
+    }
+
+    const fn listens(&self) -> bool {
+        matches!(self.listening, Listening::Yes { .. })
+    }
+
+    /// Whether it has to register in the back-off that ends then: once.
+    fn registers_in(&mut self, back_off: Instant) -> bool {
+        match &mut self.listening {
+            Listening::Yes { registered_in } if self.in_turn => std::mem::replace(registered_in, back_off) != back_off,
+            _ => false,
+        }
+    }
+
+    /// Asks only to be woken in turn.
+    fn register(&mut self, now: Instant) -> Command {
+        match self.ask(now) {
+            Command::Ask { sent, limit, .. } => Command::Ask { sent, limit, register: Register::Only },
+            other => other,
+        }
     }
 
     fn subscribe(&self, now: Instant) -> Command {
@@ -279,6 +239,7 @@ impl Acquisition {
                 self.listening = Listening::Wanted { sleep_until: until };
                 self.subscribe(at.now)
             }
+            Stand::BackOff { until } if at.now < self.deadline && self.registers_in(until) => self.register(at.now),
             Stand::BackOff { until } => self.sleep(until, true, at.now),
             Stand::HandedOver { attempt: Some(Attempt::Granted(grant)), sent, moved, .. } => {
                 self.granted(grant, sent, true, moved, at)
@@ -361,8 +322,11 @@ impl Acquisition {
             return Command::GiveUp;
         }
         let until = at.now.plus(pause(busy, at.poll));
-        if self.listening == Listening::Yes {
-            return self.sleep(until, true, at.now);
+        match self.listening {
+            // It has only registered, and the back-off goes on.
+            Listening::Yes { registered_in } if busy.unseen && registered_in != Instant::default() => return self.look(at.now),
+            Listening::Yes { .. } => return self.sleep(until, true, at.now),
+            Listening::No | Listening::Wanted { .. } => {}
         }
         self.listening = Listening::Wanted { sleep_until: until };
         self.subscribe(at.now)
@@ -371,7 +335,7 @@ impl Acquisition {
     fn subscribed(&mut self, yes: bool, now: Instant) -> Command {
         let Listening::Wanted { sleep_until } = self.listening else { return self.look(now) };
         if yes {
-            self.listening = Listening::Yes;
+            self.listening = Listening::Yes { registered_in: Instant::default() };
             return self.look(now);
         }
         // The store answers, it only does not notify: wait by asking, and try to subscribe after the next Busy.

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::owner::WireOwner;
+use crate::session::WireHold;
 
 const NOW: Instant = Instant::from_nanos(3_600_000_000_000);
 const LIMIT: Duration = Duration::from_secs(3);
@@ -16,6 +18,10 @@ fn machine(patience: Patience, queued: bool) -> Acquisition {
     Acquisition::new(patience, NOW, LIMIT, queued, Trouble::new(patience.bearable(&Settings::default())))
 }
 
+fn registers(command: &Command) -> Option<Register> {
+    if let Command::Ask { register, .. } = command { Some(*register) } else { None }
+}
+
 fn answer(attempt: Attempt) -> Event {
     Event::Answered { answer: Ok(attempt), sent: NOW }
 }
@@ -24,9 +30,41 @@ const BUSY: Attempt = Attempt::Busy(Busy { retry_in: None, ahead: None, placed: 
 const GRANTED: Attempt = Attempt::Granted(Grant::new(Some(1), Duration::from_secs(30)));
 
 #[test]
+fn a_waiter_that_listens_registers_behind_all_and_before_all_if_it_comes_too_late() {
+    let mut machine = machine(Patience::Forever, true).woken_in_turn(true);
+    let first = machine.step(Event::Started { may_ask: true }, at(NOW));
+    assert_eq!(registers(&first), Some(Register::No), "nobody was in the way");
+    assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Subscribe { .. }));
+    assert!(matches!(machine.step(Event::Subscribed(true), at(NOW)), Command::Look));
+    let asks = |machine: &mut Acquisition| registers(&machine.step(Event::Stands(Stand::Ask), at(NOW)));
+    assert_eq!(asks(&mut machine), Some(Register::Last));
+    for _ in 0..2 {
+        assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Sleep { listen: true, .. }));
+        assert!(matches!(machine.step(Event::Woken, at(NOW)), Command::Look));
+        assert_eq!(asks(&mut machine), Some(Register::First));
+    }
+}
+
+#[test]
+fn during_a_back_off_a_waiter_registers_once_and_is_not_granted() {
+    let mut machine = machine(Patience::Forever, true).woken_in_turn(true);
+    let until = NOW.plus(Duration::from_millis(20));
+    let backs_off = Event::Stands(Stand::BackOff { until });
+    assert!(matches!(machine.step(Event::Started { may_ask: false }, at(NOW)), Command::Look));
+    assert!(matches!(machine.step(backs_off.clone(), at(NOW)), Command::Subscribe { .. }));
+    assert!(matches!(machine.step(Event::Subscribed(true), at(NOW)), Command::Look));
+    assert_eq!(registers(&machine.step(backs_off.clone(), at(NOW))), Some(Register::Only));
+    let unseen = Attempt::Busy(Busy { retry_in: None, ahead: None, placed: false, unseen: true });
+    assert!(matches!(machine.step(answer(unseen), at(NOW)), Command::Look), "the back-off goes on");
+    assert!(matches!(machine.step(backs_off, at(NOW)), Command::Sleep { listen: true, .. }));
+    let later = machine.step(Event::Stands(Stand::BackOff { until: until.plus(LIMIT) }), at(until));
+    assert_eq!(registers(&later), Some(Register::Only), "it may have been woken since");
+}
+
+#[test]
 fn the_uncontended_way_is_one_request() {
     let mut machine = machine(Patience::Forever, true);
-    assert!(matches!(machine.step(Event::Started { may_ask: true }, at(NOW)), Command::Ask { sent: NOW, limit: LIMIT }));
+    assert!(matches!(machine.step(Event::Started { may_ask: true }, at(NOW)), Command::Ask { sent: NOW, limit: LIMIT, .. }));
     assert!(matches!(machine.step(answer(GRANTED), at(NOW)), Command::Grant { handed_over: false, .. }));
     assert_eq!(machine.leave(None), None);
 }

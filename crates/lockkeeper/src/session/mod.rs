@@ -24,6 +24,8 @@ mod registry;
 mod releaser;
 mod settings;
 mod shared;
+mod stand;
+mod step;
 mod wire_hold;
 
 pub use held::Held;
@@ -32,7 +34,7 @@ pub use owner::Owner;
 pub use settings::Settings;
 
 pub(crate) use crate::retry::Trouble;
-pub(crate) use acquisition::{Acquisition, Command, Event as Step, Left, Moment};
+pub(crate) use acquisition::Acquisition;
 pub(crate) use closing::UnderWay;
 pub(crate) use grounds::Grounds;
 pub(crate) use hold::Hold;
@@ -41,6 +43,7 @@ pub(crate) use owner::{Entry, Ticket};
 pub(crate) use patience::{Patience, late, pause};
 pub(crate) use releaser::Undo;
 pub(crate) use shared::Core;
+pub(crate) use step::{Command, Event as Step, Left, Moment};
 pub(crate) use wire_hold::{MOST_PASSES, Moved, WireHold};
 
 use std::mem::ManuallyDrop;

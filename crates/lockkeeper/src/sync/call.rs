@@ -360,7 +360,7 @@ pub(super) fn acquire(
         driver.ticket = ticket;
         // Where nobody is in the way the first answer is the last: no queue entry, no timer, no second box.
         let next = match driver.start() {
-            Command::Ask { sent, limit } => driver.ask(sent, limit).await,
+            Command::Ask { sent, limit, register } => driver.ask(sent, limit, register).await,
             command => Ok(Next::Go(command)),
         };
         let acquired = match next {

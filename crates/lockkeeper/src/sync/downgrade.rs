@@ -20,7 +20,7 @@ pub(super) async fn downgrade(writer: &Held) -> Result<Option<Held>> {
     let mut command = driver.start();
     loop {
         command = match command {
-            Command::Ask { sent, limit } => match driver.ask(sent, limit).await? {
+            Command::Ask { sent, limit, register } => match driver.ask(sent, limit, register).await? {
                 Next::Held(held) => return Ok(Some(held)),
                 Next::Go(command) => command,
             },

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::call::Target;
 use super::sleep::sleep;
-use crate::backend::{Acquire, Attempt, Claim, Event, GaveUp, Kind, Release, Subscription, Watch};
+use crate::backend::{Acquire, Attempt, Claim, Event, GaveUp, Kind, Register, Release, Subscription, Watch};
 use crate::error::Result;
 use crate::owner::WireOwner;
 use crate::runtime::{self, Instant, log};
@@ -85,7 +85,8 @@ impl<'a> Driver<'a> {
             .with_any_size(target.is_size_checked());
         let limit = core.settings.limit(request.lease);
         let machine = Acquisition::new(patience, began, limit, target.queue.is_some(), core.trouble(patience))
-            .listening_behind(core.probes_when_notified());
+            .listening_behind(core.probes_when_notified())
+            .woken_in_turn(in_turn(target, claim));
         let kept = lease.is_none();
         Ok(Self {
             target,
@@ -137,7 +138,7 @@ impl<'a> Driver<'a> {
         loop {
             command = match command {
                 Command::Look => self.look()?,
-                Command::Ask { sent, limit } => match self.ask(sent, limit).await? {
+                Command::Ask { sent, limit, register } => match self.ask(sent, limit, register).await? {
                     Next::Held(held) => return Ok(Some(held)),
                     Next::Go(command) => command,
                 },
@@ -200,9 +201,9 @@ impl<'a> Driver<'a> {
     }
 
     /// Sends the request once.
-    pub(super) async fn ask(&mut self, sent: Instant, limit: Duration) -> Result<Next> {
+    pub(super) async fn ask(&mut self, sent: Instant, limit: Duration, register: Register) -> Result<Next> {
         let core = self.target.session.core();
-        self.request.not_after = sent.plus(limit);
+        (self.request.not_after, self.request.register) = (sent.plus(limit), register);
         // A waiter with a place in the store's queue asks for itself alone: nobody waits for its answer.
         if let Some(turn) = self.turn.as_ref().filter(|_| !self.machine.is_placed()) {
             if let (true, Some(queue)) = (turn.asks(&self.request, self.request.not_after), &self.target.queue) {
@@ -317,7 +318,7 @@ impl<'a> Driver<'a> {
         }
         let core = self.target.session.core();
         let Acquire { name, claim, owner, .. } = &self.request;
-        let watch = Watch::new(name.clone(), *claim, *owner);
+        let watch = Watch::new(name.clone(), *claim, *owner).with_in_turn(in_turn(self.target, *claim));
         let subscription = Arc::new(core.call(core.settings.command_timeout, core.backend.watch(watch)).await?);
         if let Some(turn) = self.turn.as_ref().filter(|_| subscription.is_shareable()) {
             turn.set_subscription(Arc::clone(&subscription));
@@ -325,6 +326,12 @@ impl<'a> Driver<'a> {
         self.subscription = Some(subscription);
         Ok(())
     }
+}
+
+/// Whether the store wakes a waiter of this claim when it is the turn of its client. All waiters of the client stand in one local queue: whichever of
+/// them is first there goes on.
+fn in_turn(target: &Target, claim: Claim) -> bool {
+    claim == Claim::Mutex && target.queue.is_some() && target.session.core().capabilities.wakes_in_turn
 }
 
 impl Drop for Driver<'_> {

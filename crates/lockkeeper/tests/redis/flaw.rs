@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, Backend, Grant, Notifier, Release, Released, Renew, Renewed, Reply, Subscription, Watch,
+    Acquire, Attempt, Backend, Grant, Notifier, Register, Release, Released, Renew, Renewed, Reply, Subscription, Watch,
 };
 use lockkeeper::layer::Layer;
 use lockkeeper::owner::WireOwner;
@@ -33,6 +33,8 @@ pub(crate) enum Flaw {
     NoReleaseBehind,
     /// Renewals do not say until when the hold is counted on.
     NoReach,
+    /// Who waits does not register, so a release wakes all.
+    NeverRegisters,
 }
 
 /// A store behind the flaw.
@@ -65,6 +67,7 @@ impl Flawed {
         match self.flaw {
             Flaw::AcquireIsNotIdempotent if self.asked_again(request.owner) > 1 => request.owner.number = fresh_number(),
             Flaw::NoNotAfter => request.not_after = Instant::NEVER,
+            Flaw::NeverRegisters => request.register = Register::No,
             // Once to find it busy, and once more when it listens.
             Flaw::NoPollFallback if self.asked_again(request.owner) > 2 => return std::future::pending().await,
             _ => {}

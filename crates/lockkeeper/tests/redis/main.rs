@@ -15,6 +15,7 @@ mod flaw;
 mod foreign;
 mod fork;
 mod harness;
+mod in_turn;
 mod keys;
 mod layout;
 mod model;

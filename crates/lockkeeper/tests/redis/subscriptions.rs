@@ -92,7 +92,7 @@ async fn a_forced_release_is_told_at_once_where_another_task_of_the_process_wait
         let name = format!("m{round}");
         let guard = client.mutex(&name).lock().await.unwrap();
         let waiting = tokio::spawn(client.mutex(&name).lock().into_future());
-        until("the waiter listens", || subscribed(&site) == 1).await;
+        until("the waiter listens", || subscribed(&site) > 0).await;
         if round % 2 == 0 {
             assert_eq!(other.force_release(&name).await.unwrap().from.len(), 1);
         } else {

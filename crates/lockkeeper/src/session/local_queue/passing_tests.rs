@@ -10,7 +10,7 @@ use super::tests::session_with;
 use super::*;
 use crate::backend::Grant;
 use crate::owner::ClientId;
-use crate::session::acquisition::Stand;
+use crate::session::stand::Stand;
 use crate::session::{Session, WireHold};
 
 const LEASE: Duration = Duration::from_secs(300);

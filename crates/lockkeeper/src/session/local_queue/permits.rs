@@ -56,7 +56,7 @@ mod tests {
     use crate::name::Name;
     use crate::owner::{ClientId, WireOwner};
     use crate::runtime::Instant;
-    use crate::session::acquisition::Stand;
+    use crate::session::stand::Stand;
 
     const NOW: Instant = Instant::from_nanos(3_600_000_000_000);
     const LIMIT: Duration = Duration::from_secs(3);

@@ -8,7 +8,7 @@ use crate::backend::{
 use crate::error::Result;
 use crate::owner::ClientId;
 use crate::runtime::Runtime;
-use crate::session::acquisition::Stand;
+use crate::session::stand::Stand;
 use crate::session::{Grounds, Held, Hold, Left, Session, Settings, WireHold};
 
 const LIMIT: Duration = Duration::from_secs(3);

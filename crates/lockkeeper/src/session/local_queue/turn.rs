@@ -11,7 +11,7 @@ use super::{LocalQueue, SHOWS_UP_WITHIN};
 use crate::backend::{Acquire, Attempt, Claim, Subscription};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
-use crate::session::acquisition::Stand;
+use crate::session::stand::Stand;
 use crate::session::{Moved, WireHold, lock};
 
 #[derive(Debug, Default)]

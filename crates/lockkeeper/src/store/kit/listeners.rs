@@ -56,7 +56,11 @@ impl<K> Default for Listeners<K> {
 impl<K: Eq + Hash + Clone> Listeners<K> {
     /// Registers a notifier for everything under the key, or only for what concerns the place in the queue of a fair waiter.
     pub(crate) fn register(self: &Arc<Self>, key: K, watch: Watch) -> (Notifier, Registration<K>) {
-        let notifier = Notifier::default();
+        self.register_as(key, watch, Notifier::default())
+    }
+
+    /// The same for a notifier that is notified from elsewhere too.
+    pub(crate) fn register_as(self: &Arc<Self>, key: K, watch: Watch, notifier: Notifier) -> (Notifier, Registration<K>) {
         let (client, owner) = (watch.owner.client, watch.own_place());
         let registration = self.insert(key, owner, |id, listening| {
             match owner {
@@ -127,6 +131,15 @@ impl<K: Eq + Hash> Listeners<K> {
         self.table().keys.get(key).into_iter().flat_map(Listening::notifiers).for_each(Notifier::notify);
     }
 
+    /// The same for a notification that stands for so many.
+    #[cfg(feature = "redis-single")]
+    pub(crate) fn notify_key_for(&self, key: &str, count: u64)
+    where
+        K: Borrow<str>,
+    {
+        self.table().keys.get(key).into_iter().flat_map(Listening::notifiers).for_each(|notifier| notifier.notify_for(count));
+    }
+
     /// Notifies every subscription: wake-ups may have been lost.
     pub(crate) fn notify_all(&self) {
         self.table().keys.values().flat_map(Listening::notifiers).for_each(Notifier::notify);
@@ -163,6 +176,14 @@ impl<K: Eq + Hash> Listeners<K> {
             let all = listening.all.values().map(|(owner, _)| *owner);
             all.chain(listening.owners.keys().map(|owner| Some(owner.client))).any(|other| other != Some(client))
         })
+    }
+
+    /// Notifies what this client subscribed to under the key; returns whether there was anything.
+    #[cfg(feature = "redis-single")]
+    pub(crate) fn notify_client(&self, key: &K, client: ClientId) -> bool {
+        let table = self.table();
+        let of_client = table.keys.get(key).into_iter().flat_map(|listening| listening.all.values());
+        of_client.filter(|(of, _)| *of == Some(client)).map(|(_, notifier)| notifier.notify()).count() > 0
     }
 
     /// Offers the name to those who asked for a grant, in the order in which they came. `grant` carries out the request of one of them, and

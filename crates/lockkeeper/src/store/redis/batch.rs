@@ -15,11 +15,11 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 
 use super::config::Durability;
-use super::locks::text;
+use super::locks::{registered, text};
 use super::request::{Request, Site};
 use super::transport::Transport;
 use super::{error, millis, names, parsed, script};
-use crate::backend::Kind;
+use crate::backend::{Kind, Register};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
@@ -55,7 +55,7 @@ pub(super) struct Step {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
-    Acquire { lease: Duration, not_after: Instant },
+    Acquire { lease: Duration, not_after: Instant, register: Register },
     Release,
 }
 
@@ -228,17 +228,23 @@ async fn abandoned(answers: &mut [oneshot::Sender<Answer>]) {
 }
 
 fn arguments(steps: &[Step], site: &Site<'_>) -> Vec<Vec<u8>> {
-    let mut arguments = Vec::with_capacity(2 + 3 * steps.len());
+    let mut arguments = Vec::with_capacity(3 + 3 * steps.len());
     arguments.push(steps.first().map_or_else(Vec::new, |step| site.tokens(&step.name, false)));
     let latest = steps.iter().filter_map(|step| match step.want {
         Want::Acquire { not_after, .. } => Some(not_after),
         Want::Release => None,
     });
     arguments.push(latest.min().map_or_else(|| b"9007199254740991".to_vec(), |earliest| site.micros(earliest)));
+    let registers = |step: &Step| match step.want {
+        Want::Acquire { register, .. } => register,
+        Want::Release => Register::No,
+    };
+    let none = steps.iter().all(|step| registers(step) == Register::No);
+    arguments.push(if none { Vec::new() } else { steps.iter().map(|step| b'0' + registered(registers(step))).collect() });
     for Step { name, owner, want } in steps {
         arguments.push(text(owner));
         arguments.extend(match want {
-            Want::Acquire { lease, not_after } => [millis(*lease), site.micros(*not_after)],
+            Want::Acquire { lease, not_after, .. } => [millis(*lease), site.micros(*not_after)],
             Want::Release => [b"0".to_vec(), names::channel(name, Kind::Mutex, None).into_bytes()],
         });
     }

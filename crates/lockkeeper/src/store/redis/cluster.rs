@@ -9,7 +9,7 @@ use redis::Value;
 
 use super::config::{Address, Config};
 use super::node::Node;
-use super::notify::{Channels, Listening};
+use super::notify::{Channels, Listening, Wanted};
 use super::outages::Outages;
 use super::request::{Failed, Request};
 use super::slot_map::{Range, ranges};
@@ -270,9 +270,10 @@ impl Cluster {
     }
 
     /// Listens to a channel where its slot is served.
-    pub(super) async fn listen(&self, channel: String, notifier: Notifier) -> Result<Listening> {
-        let address = self.address(slots::slot(&channel)).await?;
-        let listening = self.subscriber(&address).listen(channel, notifier).await;
+    pub(super) async fn listen(&self, wanted: Wanted, notifier: &Notifier) -> Result<Listening> {
+        // All that belong to a name are in its slot.
+        let address = self.address(slots::slot(wanted.any())).await?;
+        let listening = self.subscriber(&address).listen(wanted, notifier).await;
         if listening.is_err() {
             self.refresh_later();
         }

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::config::{Address, Servers};
 use super::live::Live;
 use super::node::Node;
+use super::notify::Heard;
 #[cfg(feature = "redis-sentinel")]
 use super::sentinel;
 use super::subscriptions::{self, Subscriptions};
@@ -256,18 +257,29 @@ impl Node {
 
     /// Something came that is no answer.
     fn pushed(self: &Arc<Self>, number: u64, subscriptions: &Subscriptions, push: &PushInfo) {
-        match (&push.kind, push.data.first()) {
-            (PushKind::Message | PushKind::SMessage, Some(Value::BulkString(channel))) => {
-                self.channels.notify(&String::from_utf8_lossy(channel));
+        match (&push.kind, &push.data[..]) {
+            (PushKind::Message | PushKind::SMessage, [Value::BulkString(channel), message @ ..]) => {
+                let message = if let [Value::BulkString(message), ..] = message { message } else { &[][..] };
+                self.message(&String::from_utf8_lossy(channel), message);
             }
             (PushKind::Disconnection, _) => self.broken(number),
             // Unasked: the slot moved away. The driver takes it for an answer, so this connection is of no use any more.
-            (PushKind::SUnsubscribe, Some(Value::BulkString(channel)))
+            (PushKind::SUnsubscribe, [Value::BulkString(channel), ..])
                 if subscriptions.is_confirmed(&String::from_utf8_lossy(channel)) =>
             {
                 self.broken(number);
             }
             _ => {}
+        }
+    }
+
+    fn message(&self, channel: &str, message: &[u8]) {
+        if let Heard::Postponed(at, number) = self.channels.message(channel, message, self.runtime.now()) {
+            let (channels, runtime, channel) = (Arc::clone(&self.channels), self.runtime.clone(), channel.to_owned());
+            runtime::spawn_if_possible(async move {
+                runtime.sleep_until(at).await;
+                channels.due(&channel, number);
+            });
         }
     }
 

@@ -1,6 +1,6 @@
 //! Keeping a mutex inside this client: it is released if anybody else waits, and else moves to another owner of the client.
 
-use super::locks::{attempt, check_successor, released, spare, text};
+use super::locks::{attempt, check_successor, spare, text};
 use super::request::{Request, Site};
 use super::{RedisStore, millis, names, parsed, script};
 use crate::backend::{Acquire, Kind, Release, Released};
@@ -30,7 +30,7 @@ impl RedisStore {
         };
         let numbers: Vec<i64> = parsed(answer)?;
         match (&numbers[..], doubt) {
-            (&[held, woke], _) => Ok(released(held, woke)),
+            (&[held, woke], _) => Ok(self.released(request, held, woke)),
             // It moved, and the replicas that were asked for may not have it: neither the old owner nor the new one holds it for certain. The caller
             // asked for a release, not for a grant: it asks again, and learns that the old owner does not hold it.
             (_, Some(doubt)) => {

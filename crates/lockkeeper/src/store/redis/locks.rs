@@ -10,7 +10,7 @@ use super::config::Durability;
 use super::request::{Failed, Request, Site, token_counter};
 use super::script::{self, Lua};
 use super::{RedisStore, error, far, millis, names, parsed};
-use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Kind, Release, Released, Renew, Renewed};
+use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Kind, Register, Release, Released, Renew, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
@@ -25,10 +25,12 @@ impl RedisStore {
             Claim::Permits { .. } => (&script::PERMITS_ACQUIRE, Kind::Semaphore),
         };
         self.admit(&request.name, wanted)?;
-        let want = Want::Acquire { lease: request.lease, not_after: request.not_after };
-        let ranged = request.claim == Claim::Mutex && request.spare_tokens > 0 && !self.tokens_per_name();
+        let register = request.register;
+        let want = Want::Acquire { lease: request.lease, not_after: request.not_after, register };
+        let spares = request.spare_tokens > 0 && !self.tokens_per_name();
+        let ranged = request.claim == Claim::Mutex && (spares || register != Register::No);
         let script = if ranged { &script::MUTEX_RANGE } else { script };
-        let batched = request.claim == Claim::Mutex && !self.tokens_per_name() && !ranged;
+        let batched = request.claim == Claim::Mutex && !self.tokens_per_name() && !spares && register != Register::Only;
         match self.route(batched, &request.name, request.owner, want).await? {
             Route::Batched([0, left]) => attempt(&[0, left, -1], request),
             Route::Batched([-1, _]) => Ok(Attempt::Late),
@@ -36,7 +38,10 @@ impl RedisStore {
             Route::Single(_slot) => {
                 let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| {
                     let mut arguments = self.asking(request, site);
-                    arguments.extend(ranged.then(|| spare(request)));
+                    if ranged {
+                        let spare = if spares { spare(request) } else { text(0) };
+                        arguments.extend([spare, text(registered(register))]);
+                    }
                     arguments
                 });
                 let sent = Request::script(script, &keys, &arguments).durable(self.transport.config().durability);
@@ -123,7 +128,7 @@ impl RedisStore {
         }
         let batched = *claim == Claim::Mutex && then.is_none();
         let _slot = match self.route(batched, name, *owner, Want::Release).await? {
-            Route::Batched([held, woke]) => return Ok(released(held, woke)),
+            Route::Batched([held, woke]) => return Ok(self.released(request, held, woke)),
             Route::Single(slot) => slot,
         };
         let (script, arguments) = self.releasing(request);
@@ -156,10 +161,18 @@ impl RedisStore {
             // The release counts. The grant does not until replicas have it: the successor asks for it itself.
             _ if doubt.is_some() => None,
             (Some(then), [_, next @ ..]) => Some(attempt(next, then)?),
-            (None, &[held, woke]) => return Ok(released(held, woke)),
+            (None, &[held, woke]) => return Ok(self.released(request, held, woke)),
             _ => None,
         };
         Ok(Released { held: numbers.first() == Some(&1), next, woke: Some(0) })
+    }
+
+    /// The reply of a releasing script. Where it woke one client it did not notify this one: that is made up for here, because whoever counts
+    /// notifications takes one of them for its own release.
+    pub(super) fn released(&self, request: &Release, held: i64, woke: i64) -> Released {
+        let own = woke < 0 && self.watching.notify_client(&request.name, request.owner.client);
+        let woke = if woke < 0 { -1 - woke + i64::from(own) } else { woke };
+        Released { held: held == 1, next: None, woke: Some(u32::try_from(woke).unwrap_or(0)) }
     }
 
     pub(super) async fn run_renew(&self, requests: &[Renew]) -> Result<Vec<Result<Renewed>>> {
@@ -235,9 +248,14 @@ pub(super) fn spare(request: &Acquire) -> Vec<u8> {
     text(request.spare_tokens.min(Acquire::MAX_SPARE_TOKENS))
 }
 
-/// The reply of a releasing script.
-pub(super) fn released(held: i64, woke: i64) -> Released {
-    Released { held: held == 1, next: None, woke: Some(u32::try_from(woke).unwrap_or(0)) }
+/// What scripts are told of registering.
+pub(super) const fn registered(register: Register) -> u8 {
+    match register {
+        Register::No => 0,
+        Register::Last => 1,
+        Register::First => 2,
+        Register::Only => 3,
+    }
 }
 
 /// The reply of an acquiring script.
@@ -253,7 +271,9 @@ pub(super) fn attempt(numbers: &[i64], request: &Acquire) -> Result<Attempt> {
             let (retry_in, ahead) = (known(left).map(Duration::from_millis), u32::try_from(ahead).ok());
             // A fair waiter keeps the place that it got before, also where this request asks for none.
             let placed = ahead.is_some() || request.claim == Claim::Write && request.place.is_some();
-            Ok(Attempt::Busy(Busy { retry_in, ahead, placed, unseen: false }))
+            // It only registered, and the mutex is free as far as is known.
+            let unseen = request.register == Register::Only && left < 0;
+            Ok(Attempt::Busy(Busy { retry_in, ahead, placed, unseen }))
         }
         [-1] => Ok(Attempt::Late),
         _ => Err(refusal(numbers, &request.name, request.claim.kind())),

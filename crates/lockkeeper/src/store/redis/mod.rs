@@ -2,7 +2,7 @@
 //! one exclude, wake and queue with each other.
 //!
 //! Keys of our own stand beside Redisson's: `lockkeeper:token` (the last fencing token; in a cluster `lockkeeper:token:{TAG}`, one per slot), `lockkeeper:client:<id>` (who a client is; expires),
-//! `lockkeeper:pending:{NAME}` (writers that wait; expires), `lockkeeper:fair:{NAME}` (our fair waiters, by when their places end; expires), `lockkeeper:request:{NAME}:<id>` (counting requests that were carried out; expires),
+//! `lockkeeper:waiting:{NAME}` (clients that wait for a mutex, in the order in which they are woken; expires), `lockkeeper:told:{NAME}` (when listeners at replicas were last told; expires), `lockkeeper:pending:{NAME}` (writers that wait; expires), `lockkeeper:fair:{NAME}` (our fair waiters, by when their places end; expires), `lockkeeper:request:{NAME}:<id>` (counting requests that were carried out; expires),
 //! `lockkeeper:kind:{NAME}` (what a number counts; expires), `lockkeeper:store` (an id by which a store is known to be the same), `lockkeeper:run`
 //! (of a server that is one of a quorum: which run of it may vote).
 
@@ -55,7 +55,7 @@ use std::time::Duration;
 use redis::{FromRedisValue, Value};
 
 use crate::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Finding, Forced, Kind, Listing,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, Claim, ClientCard, Count, CountOutcome, Finding, Forced, Kind, Listing,
     Notifier, Page, Release, Released, Renew, Renewed, Reply, Snapshot, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
@@ -67,6 +67,8 @@ use batch::Batcher;
 pub use config::Config;
 use config::Durability;
 pub use gate::RedisGate;
+use names::TurnChannels;
+use notify::Wanted;
 use transport::Transport;
 
 /// Redis: a server, the master that sentinels name, or a cluster.
@@ -158,6 +160,18 @@ impl RedisStore {
         Self::over(Transport::new(config, runtime.clone()), Duration::from_secs(300))
     }
 
+    /// The channels that tell what is watched for.
+    fn wanted(&self, watch: &Watch) -> Wanted {
+        let channel = names::channel(&watch.name, watch.kind, watch.own_place());
+        if watch.claim != Some(Claim::Mutex) || !self.capabilities().wakes_in_turn {
+            Wanted::All(vec![channel])
+        } else if watch.in_turn {
+            Wanted::Turn(TurnChannels::new(&watch.name, watch.owner.client))
+        } else {
+            Wanted::All(vec![channel, names::every(&watch.name)])
+        }
+    }
+
     fn over_another(&self) -> Self {
         let (watching, far_ends) = (Arc::clone(&self.watching), self.far_ends.clone());
         Self { watching, far_ends, ..Self::over(self.transport.another(), self.fair_unit) }
@@ -196,7 +210,9 @@ impl Backend for RedisStore {
         // not the one that asks. And Redisson's counters of tokens know no ranges.
         let (config, cluster) = (self.transport.config(), self.transport.is_cluster());
         let keeps = config.push && !config.tokens_per_name && !cluster;
-        if keeps { redis.with_hand_over_if_alone().with_token_ranges() } else { redis }
+        let redis = if keeps { redis.with_hand_over_if_alone().with_token_ranges() } else { redis };
+        // In a cluster a server does not know who listens at the others.
+        if config.push && !cluster { redis.with_wakes_in_turn() } else { redis }
     }
 
     fn keeper_connection(self: Arc<Self>) -> Arc<dyn Backend> {
@@ -247,9 +263,10 @@ impl Backend for RedisStore {
         Box::pin(async move {
             self.admit(&watch.name, watch.kind)?;
             let notifier = Notifier::default();
-            let (channel, own_place) = (names::channel(&watch.name, watch.kind, watch.own_place()), watch.own_place());
-            let (_, watching) = self.watching.register(watch.name.clone(), watch);
-            let listening = self.transport.listen(channel, notifier.clone()).await?;
+            let own_place = watch.own_place();
+            let wanted = self.wanted(&watch);
+            let (_, watching) = self.watching.register_as(watch.name.clone(), watch, notifier.clone());
+            let listening = self.transport.listen(wanted, &notifier).await?;
             let subscription = Subscription::new(&notifier, (watching, listening));
             Ok(if own_place.is_some() { subscription.only_for_owner() } else { subscription })
         })

@@ -3,7 +3,7 @@
 use super::slots;
 use crate::backend::Kind;
 use crate::name::Name;
-use crate::owner::WireOwner;
+use crate::owner::{ClientId, WireOwner};
 
 /// The name as it stands inside other names: in braces, unless it has one.
 fn tagged(name: &Name) -> String {
@@ -36,6 +36,43 @@ pub(super) fn channel(name: &Name, kind: Kind, owner: Option<WireOwner>) -> Stri
     }
 }
 
+/// Channels of our own, under a prefix that users of Redisson have allowed.
+const TURN: &str = "redisson_lockkeeper_turn:";
+const COUNT: &str = "redisson_lockkeeper_count:";
+const EVERY: &str = "redisson_lockkeeper_every:";
+
+/// The channels of a waiter that is woken in turn.
+pub(super) struct TurnChannels {
+    /// Redisson's: its releases are notified here.
+    pub(super) shared: String,
+    /// Where this client is notified when it is its turn.
+    pub(super) own: String,
+    /// To which nobody publishes: by it the server counts who listens in turn.
+    pub(super) counted: String,
+}
+
+impl TurnChannels {
+    pub(super) fn new(name: &Name, client: ClientId) -> Self {
+        let tagged = tagged(name);
+        Self {
+            shared: channel(name, Kind::Mutex, None),
+            own: format!("{TURN}{tagged}:{client}"),
+            counted: format!("{COUNT}{tagged}"),
+        }
+    }
+}
+
+/// Which mutex a channel belongs to that tells a client of its turn, and an owner of the client.
+pub(super) fn turn_of(channel: &str) -> Option<(Name, WireOwner)> {
+    let (tagged, client) = channel.strip_prefix(TURN)?.rsplit_once(':')?;
+    Some((behind(tagged, "")?, format!("{client}:0").parse().ok()?))
+}
+
+/// Where releases that wake one client also notify those of ours that want every message.
+pub(super) fn every(name: &Name) -> String {
+    format!("{EVERY}{}", tagged(name))
+}
+
 /// Whether all keys and channels of a name lie in one slot of a cluster.
 pub(super) fn share_a_slot(name: &Name, kind: Kind) -> bool {
     let (slot, tagged) = (slots::slot(name.as_str()), tagged(name));
@@ -60,7 +97,8 @@ pub(super) fn is_reserved(key: &str) -> bool {
 /// Keys that this store keeps beside locks. A lock must not have such a name: it would be taken for what belongs there, or the other way round.
 pub(super) fn is_own(key: &str) -> bool {
     const WHOLE: [&str; 3] = ["run", "store", "token"];
-    const BEGIN: [&str; 8] = ["client:", "fair:", "fence:", "kind:", "pending:", "request:", "selftest:", "token:"];
+    const BEGIN: [&str; 10] =
+        ["client:", "fair:", "fence:", "kind:", "pending:", "request:", "selftest:", "told:", "token:", "waiting:"];
     key.strip_prefix("lockkeeper:")
         .is_some_and(|rest| WHOLE.contains(&rest) || BEGIN.iter().any(|prefix| rest.starts_with(prefix)))
 }
@@ -92,7 +130,6 @@ pub(super) fn permit_parts(id: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::ClientId;
 
     #[test]
     fn names_follow_the_brace_rule() {
@@ -102,6 +139,19 @@ mod tests {
         assert_eq!(channel(&braced, Kind::Latch, None), "redisson_countdownlatch__channel__{{orders}:42}");
         assert_eq!(behind("redisson_lock_queue:{orders}", "redisson_lock_queue:"), Some(plain));
         assert_eq!(behind("redisson_lock_queue:{orders}:42", "redisson_lock_queue:"), Some(braced));
+    }
+
+    #[test]
+    fn the_channel_of_a_client_tells_the_mutex_and_the_client() {
+        let client = ClientId::from_bits(7);
+        for name in ["orders", "{orders}:42", "a{b}c"] {
+            let name = Name::new(name).unwrap();
+            let TurnChannels { own, shared, counted } = TurnChannels::new(&name, client);
+            let owner = WireOwner { client, number: 0 };
+            assert_eq!(turn_of(&own), Some((name.clone(), owner)));
+            let others = [&shared, &counted, &every(&name), &channel(&name, Kind::Mutex, Some(owner))];
+            assert!(others.into_iter().all(|other| turn_of(other).is_none()), "{name}");
+        }
     }
 
     #[test]

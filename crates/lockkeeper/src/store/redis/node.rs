@@ -17,7 +17,7 @@ use super::config::{Address, Config, Servers};
 use super::connect::Refused;
 use super::error;
 use super::live::{InFlight, Live, SILENCE, Silence};
-use super::notify::{Channels, Listening};
+use super::notify::{Channels, Listening, Wanted};
 use super::outages::Outages;
 use super::request::{Failed, Payload, Request, Site};
 use super::script::Lua;
@@ -246,21 +246,28 @@ impl Node {
         wanted
     }
 
-    /// Listens to a channel; answers when the server confirmed it.
-    pub(super) async fn listen(self: &Arc<Self>, channel: String, notifier: Notifier) -> Result<Listening> {
+    /// Listens to channels; answers when the server confirmed them.
+    pub(super) async fn listen(self: &Arc<Self>, wanted: Wanted, notifier: &Notifier) -> Result<Listening> {
         let live = self.connection().await?;
-        let (us, left) = (Arc::downgrade(self), channel.clone());
-        let idle = Box::new(move || {
+        let us = Arc::downgrade(self);
+        let idle = Box::new(move |channel: &str| {
             if let Some(live) = us.upgrade().and_then(|us| us.live().clone()) {
-                live.subscriptions.touch(&left);
+                live.subscriptions.touch([channel]);
             }
         });
-        let listening = self.channels.listen(channel.clone(), notifier, idle);
-        if live.subscriptions.is_confirmed(&channel) {
+        let listening = self.channels.listen(wanted, notifier, idle);
+        let missing = || listening.channels().filter(|channel| !live.subscriptions.is_confirmed(channel));
+        if missing().next().is_none() {
             return Ok(listening);
         }
-        live.subscriptions.touch(&channel);
-        match runtime::within(CONFIRMING, Box::pin(live.subscriptions.confirmed(&channel))).await {
+        live.subscriptions.touch(missing());
+        let confirmed = async {
+            for channel in listening.channels() {
+                live.subscriptions.confirmed(channel).await?;
+            }
+            Ok(())
+        };
+        match runtime::within(CONFIRMING, Box::pin(confirmed)).await {
             Some(confirmed) => confirmed?,
             None => {
                 self.broken(live.number);

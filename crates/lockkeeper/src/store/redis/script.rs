@@ -61,13 +61,14 @@ macro_rules! scripts {
 // Every part runs on every call. What the common case needs stands first and returns before the rest is reached.
 scripts! {
     MUTEX_ACQUIRE = "lib/time" "lib/answers" "lib/token" "mutex_acquire" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_taken";
-    MUTEX_RELEASE = "lib/taken" "lib/tell" "lib/fair_head" "mutex_release";
+    MUTEX_RELEASE = "lib/taken" "lib/tell" "lib/fair_head" "lib/waiting" "lib/wake" "mutex_release";
+    MUTEX_LEAVE = "lib/tell" "lib/fair_head" "lib/waiting" "lib/wake" "mutex_leave";
     MUTEX_HAND_OVER =
         "lib/time" "lib/answers" "lib/token" "lib/taken" "mutex_hand_over" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/fair_head" "mutex_kept";
     MUTEX_RANGE =
-        "lib/time" "lib/answers" "lib/token" "lib/range" "mutex_range" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_taken";
-    MUTEX_KEEP = "lib/time" "lib/answers" "lib/token" "lib/range" "lib/taken" "lib/tell" "lib/fair_head" "mutex_keep";
-    MUTEX_MANY = "lib/time" "lib/answers" "lib/shape" "lib/fair_head" "mutex_many";
+        "lib/time" "lib/answers" "lib/token" "lib/range" "lib/waiting" "mutex_range" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_registers";
+    MUTEX_KEEP = "lib/time" "lib/answers" "lib/token" "lib/range" "lib/taken" "lib/tell" "lib/fair_head" "lib/waiting" "lib/wake" "mutex_keep";
+    MUTEX_MANY = "lib/time" "lib/answers" "lib/shape" "lib/tell" "lib/fair_head" "lib/waiting" "lib/wake" "mutex_many";
     FAIR_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/queue" "fair_acquire";
     FAIR_RELEASE = "lib/time" "lib/names" "lib/queue" "lib/taken" "lib/tell" "fair_release";
     READ_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/readers" "read_acquire";

@@ -7,6 +7,7 @@ use redis::Value;
 
 use super::config::Durability;
 use super::node::Node;
+use super::notify::Wanted;
 use super::request::{Failed, Request, Site};
 use super::{RedisStore, error, parsed, replicas, script};
 use crate::backend::{Finding, Notifier};
@@ -23,7 +24,7 @@ const OLDEST_WITH_AOF: (u32, u32) = (7, 2);
 const RULE: &str = "~redisson_* ~lockkeeper:* &redisson_* \
      +hello +select +info +time +role +eval +evalsha +script|load +subscribe +unsubscribe +publish +pubsub|numsub +scan +type +exists +get +getrange +set \
      +del +pttl +pexpire +incrby +decr +decrby +hset +hget +hgetall +hexists +hrandfield +hdel +rpush +lpos +lindex +lrange \
-     +lrem +llen +lpush +ltrim +persist +zadd +zscore +zmscore +zcard +zcount +zrangebyscore +zrem +zremrangebyscore +zremrangebyrank";
+     +lrem +llen +lpush +ltrim +persist +zadd +zscore +zmscore +zcard +zcount +zrange +zrangebyscore +zrem +zremrangebyscore +zremrangebyrank";
 
 /// What it needs beside that in a cluster; and there since 7.0.
 const RULE_OF_CLUSTERS: &str = "+cluster|slots +pubsub|shardchannels +asking";
@@ -61,7 +62,11 @@ impl RedisStore {
             return Ok(self.with_servers_that_are_down(found, &down));
         }
         // Waiters listen: the right to subscribe is one that no script can try.
-        match self.transport.listen("redisson_lock__channel:{lockkeeper:selftest}".to_owned(), Notifier::default()).await {
+        match self
+            .transport
+            .listen(Wanted::All(vec!["redisson_lock__channel:{lockkeeper:selftest}".to_owned()]), &Notifier::default())
+            .await
+        {
             Err(error) if error.kind() == ErrorKind::Denied => found.push(self.lacking(&[error.to_string()])),
             Err(error) if error.kind() == ErrorKind::Unsupported => found.push(Finding::unfit("notifications", &error)),
             Err(error) if !down.is_empty() && error.is_retryable() => {}

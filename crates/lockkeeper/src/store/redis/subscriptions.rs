@@ -9,8 +9,9 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value};
 use tokio::sync::{Notify, watch};
 
-use super::error;
 use super::node::Node;
+use super::{error, names, script};
+use crate::backend::Kind;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime;
 
@@ -51,11 +52,14 @@ impl Subscriptions {
         self.state().confirmed.extend(channels);
     }
 
-    /// Listeners of a channel came or went.
-    pub(super) fn touch(&self, channel: &str) {
+    /// Listeners of these channels came or went.
+    pub(super) fn touch<'a>(&self, channels: impl IntoIterator<Item = &'a str>) {
+        let channels: Vec<&str> = channels.into_iter().collect();
         let mut state = self.state();
-        state.refused.remove(channel);
-        state.touched.insert(channel.to_owned());
+        for channel in channels {
+            state.refused.remove(channel);
+            state.touched.insert(channel.to_owned());
+        }
         drop(state);
         self.changed.notify_one();
     }
@@ -166,7 +170,11 @@ pub(super) async fn maintain(
         }
         let (mut joining, mut leaving) = (connection.clone(), connection.clone());
         // New listeners first; nobody waits for the answers to what is left.
-        let round = async { tokio::join!(subscribe(&mut joining, join, sharded), unsubscribe(&mut leaving, &leave, sharded)) };
+        let left = async {
+            unsubscribe(&mut leaving, &leave, sharded).await?;
+            pass_on(&mut leaving, &leave, sharded).await
+        };
+        let round = async { tokio::join!(subscribe(&mut joining, join, sharded), left) };
         let broken = match runtime::within(CONFIRMING, Box::pin(round)).await {
             Some((Ok(answers), left)) => {
                 subscriptions.settle(answers);
@@ -181,6 +189,32 @@ pub(super) async fn maintain(
             return;
         }
     }
+}
+
+/// A client waits no more for mutexes whose turn it may just have been told: the next one goes on. Behind the end of the subscription: what was
+/// published before came here, and what is published later finds nobody. An error is one of the connection: where a script is refused, others poll.
+async fn pass_on(connection: &mut MultiplexedConnection, left: &[String], sharded: bool) -> RedisResult<()> {
+    let mut turns: Vec<_> = left.iter().filter_map(|channel| names::turn_of(channel)).collect();
+    for in_full in [false, true] {
+        if turns.is_empty() {
+            return Ok(());
+        }
+        let mut pipeline = redis::pipe();
+        for (name, anyone) in &turns {
+            let (keys, arguments) = ([name.as_str()], [names::channel(name, Kind::Mutex, None), anyone.to_string()]);
+            let arguments = arguments.map(String::into_bytes);
+            let leave = &script::MUTEX_LEAVE;
+            pipeline.add_command(if in_full {
+                leave.in_full(sharded, &keys, &arguments)
+            } else {
+                leave.by_hash(sharded, &keys, &arguments)
+            });
+        }
+        let answers = connection.send_packed_commands(&pipeline, 0, turns.len()).await?;
+        let mut refused = answers.into_iter().map(|answer| answer.extract_error().is_err());
+        turns.retain(|_| refused.next().unwrap_or(false));
+    }
+    Ok(())
 }
 
 /// Subscribes to channels; an error is one of the connection.

@@ -11,7 +11,7 @@ use super::config::Config;
 #[cfg(feature = "redis-cluster")]
 use super::config::Servers;
 use super::node::Node;
-use super::notify::Listening;
+use super::notify::{Listening, Wanted};
 use super::outages::Outages;
 use super::request::{Arguments, Failed, Request};
 use super::script::Lua;
@@ -134,19 +134,19 @@ impl Transport {
         places.chunk_by(|&a, &b| slots::slot(keys[a]) == slots::slot(keys[b])).map(<[usize]>::to_vec).collect()
     }
 
-    /// Listens to a channel; answers when the server confirmed it.
+    /// Listens to channels; answers when the server confirmed them.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Unsupported`] with `?push=off`: waiters poll.
-    pub(super) async fn listen(&self, channel: String, notifier: Notifier) -> Result<Listening> {
+    pub(super) async fn listen(&self, wanted: Wanted, notifier: &Notifier) -> Result<Listening> {
         if !self.config.push {
             return Err(Error::new(ErrorKind::Unsupported, "notifications are turned off with ?push=off"));
         }
         match &self.topology {
-            Topology::Server(node) => node.listen(channel, notifier).await,
+            Topology::Server(node) => node.listen(wanted, notifier).await,
             #[cfg(feature = "redis-cluster")]
-            Topology::Cluster(cluster) => cluster.listen(channel, notifier).await,
+            Topology::Cluster(cluster) => cluster.listen(wanted, notifier).await,
         }
     }
 }

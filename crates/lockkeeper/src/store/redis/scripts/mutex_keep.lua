@@ -6,7 +6,7 @@
 --
 -- ARGV: owner, channel, how many subscriptions of this client the channel has; of the successor: owner, lease in ms, latest time in µs, the key
 -- that counts tokens, how many tokens to reserve after the first
--- Reply: {1 released or 0 not held, how many were woken} · {1 moved or 0 moved before, GRANTED, token, how many are reserved}
+-- Reply: {1 released or 0 not held, how many were woken: lib/wake} · {1 moved or 0 moved before, GRANTED, token, how many are reserved}
 
 local function others_wait()
   local subscribed = redis.pcall('PUBSUB', 'NUMSUB', ARGV[2])
@@ -30,6 +30,6 @@ end
 local woke = 0
 held = taken(ARGV[1])
 if held == 1 then
-  woke = tell(ARGV[2], '0') + wake_fair(ARGV[2])
+  woke = wake(ARGV[2], ARGV[1])
 end
 return {held, woke}

@@ -4,10 +4,10 @@
 -- allowed does not keep the lock.
 --
 -- ARGV: owner, channel
--- Reply: {1 released or 0 not held, how many were woken}
+-- Reply: {1 released or 0 not held, how many were woken: lib/wake}
 
 local held, woke = taken(ARGV[1]), 0
 if held == 1 then
-  woke = tell(ARGV[2], '0') + wake_fair(ARGV[2])
+  woke = wake(ARGV[2], ARGV[1])
 end
 return {held, woke}

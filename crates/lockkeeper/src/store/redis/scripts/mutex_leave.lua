@@ -1,0 +1,20 @@
+-- Takes a client out of those that wait for the mutex KEYS[1], and wakes the next one if the client had been woken and the mutex is free: nobody
+-- there waits any more.
+--
+-- Promises: changes nothing but who is registered.
+--
+-- ARGV: channel, any owner of the client
+-- Reply: 0
+
+local tagged = string.sub(ARGV[1], #'redisson_lock__channel:' + 1)
+local waiting = waiting_for(tagged)
+local registered = redis.call('ZREM', waiting, client_of(ARGV[2])) == 1
+if redis.call('EXISTS', KEYS[1]) == 1 then
+  return 0
+elseif registered then
+  -- Another was woken. It may be this one that was told to ask if that does not come.
+  notify_first(waiting, 'redisson_lockkeeper_turn:' .. tagged .. ':', 0, LATER)
+else
+  wake(ARGV[1], ARGV[2])
+end
+return 0
