@@ -72,6 +72,8 @@ pub struct Capabilities {
     pub notifies_within: Duration,
     /// A release of a mutex wakes one client after the other ([`Acquire::register`](super::Acquire::register)); else it wakes all that listen.
     pub wakes_in_turn: bool,
+    /// A waiter for a mutex has a place in a queue of the store. It takes it as soon as it is first in its process, also behind a holder of its process.
+    pub queues_mutexes: bool,
     /// A request that arrives after its `not_after` changes nothing. Where this is false an answer that was lost is settled by a
     /// [`Release`](super::Release) with `settle`.
     pub refuses_late: bool,
@@ -109,6 +111,7 @@ impl Capabilities {
             push: false,
             notifies_within: Duration::ZERO,
             wakes_in_turn: false,
+            queues_mutexes: false,
             refuses_late: false,
             events: false,
             liveness: Liveness::Lease,
@@ -207,6 +210,13 @@ impl Capabilities {
     #[must_use]
     pub const fn with_wakes_in_turn(mut self) -> Self {
         self.wakes_in_turn = true;
+        self
+    }
+
+    /// A waiter for a mutex has a place in a queue of the store.
+    #[must_use]
+    pub const fn with_queues_mutexes(mut self) -> Self {
+        self.queues_mutexes = true;
         self
     }
 

@@ -232,6 +232,7 @@ macro_rules! for_each_conformance_case {
                 a_hold_is_not_kept_when_another_client_waits [Mutex, HandOverIfAlone],
                 a_notification_brings_the_grant [Mutex, PushedGrants],
                 a_waiter_that_left_is_granted_nothing [Mutex, PushedGrants, RefusesLate],
+                a_waiter_behind_its_own_process_has_its_place_before_the_release [Mutex, QueuesMutexes],
             }
             reentry {
                 an_owner_takes_it_again_without_a_request [Mutex],

@@ -5,6 +5,8 @@ use super::World;
 use crate::backend::{Acquire, Attempt, Claim, Kind, Release, Released, Watch};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
+use crate::session::Session;
+use crate::sync::Mutex;
 
 /// An owner of another client than [`World::stranger`] gives.
 fn foreigner(world: &World) -> WireOwner {
@@ -122,4 +124,29 @@ pub async fn a_waiter_that_left_is_granted_nothing(world: &World) {
     assert!(world.give_back("m", Claim::Mutex, holder).await);
     assert_eq!(world.holders("m").await, 0);
     assert!(waiting.take_grant().is_none());
+}
+
+/// The first waiter of a process stands in the store's queue while another task of the process holds the lock, before those who come later from
+/// elsewhere. It goes on when the holder releases, and leaves no place if it gives up.
+pub async fn a_waiter_behind_its_own_process_has_its_place_before_the_release(world: &World) {
+    let (ours, theirs) = (world.client(), world.client());
+    let wait = |client: &Session| {
+        let lock = Mutex::new(client, "m").lock();
+        world.spawn(async move { lock.await.unwrap() })
+    };
+    let holder = Mutex::new(&ours, "m").lock().await.unwrap();
+    let given_up = wait(&ours);
+    world.until("the waiter has a place", || async { world.queued("m").await == 1 }).await;
+    given_up.abort();
+    world.until("no place is left", || async { world.queued("m").await == 0 }).await;
+
+    let own = wait(&ours);
+    world.until("the waiter has a place", || async { world.queued("m").await == 1 }).await;
+    let other = wait(&theirs);
+    world.until("both have a place", || async { world.queued("m").await == 2 }).await;
+    holder.release().await.unwrap();
+    let guard = own.await.unwrap();
+    assert!(!other.is_finished() && guard.is_valid());
+    guard.release().await.unwrap();
+    other.await.unwrap().release().await.unwrap();
 }

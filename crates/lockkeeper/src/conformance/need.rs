@@ -17,6 +17,8 @@ pub enum Need {
     HandOverIfAlone,
     TokenRanges,
     PushedGrants,
+    /// A waiter for a mutex has a place in a queue of the store.
+    QueuesMutexes,
     AcquireAll,
     AnyName,
     Push,
@@ -32,7 +34,7 @@ pub enum Need {
 
 impl Need {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Mutex,
         Self::Fair,
         Self::RwLock,
@@ -44,6 +46,7 @@ impl Need {
         Self::HandOverIfAlone,
         Self::TokenRanges,
         Self::PushedGrants,
+        Self::QueuesMutexes,
         Self::AcquireAll,
         Self::AnyName,
         Self::Push,
@@ -68,6 +71,7 @@ impl Need {
             Self::HandOverIfAlone => by.hand_over_if_alone,
             Self::TokenRanges => by.token_ranges,
             Self::PushedGrants => by.pushed_grants,
+            Self::QueuesMutexes => by.queues_mutexes,
             Self::AcquireAll => by.acquire_all,
             Self::AnyName => by.any_name,
             Self::Push => by.push,

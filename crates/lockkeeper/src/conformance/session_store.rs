@@ -100,6 +100,7 @@ impl Backend for SessionStore {
         Capabilities::new("session")
             .with_kinds(&[Kind::Mutex, Kind::RwLock, Kind::Semaphore, Kind::CountingSemaphore, Kind::Latch])
             .with_fair()
+            .with_queues_mutexes()
             .with_fencing()
             .with_any_name(true)
             .with_push(true)

@@ -68,6 +68,8 @@ pub(crate) struct Acquisition {
     listens_behind: bool,
     /// The store wakes clients in turn: a waiter that listens registers.
     in_turn: bool,
+    /// The store has a queue in which it takes its place behind an owner of its own process too.
+    queues: bool,
     /// Its client has registered for it.
     registered: bool,
     /// The store has a mark of this owner in its queue.
@@ -90,6 +92,7 @@ impl Acquisition {
             behind: None,
             listens_behind: false,
             in_turn: false,
+            queues: false,
             registered: false,
             placed: false,
             done: false,
@@ -105,6 +108,12 @@ impl Acquisition {
     /// Has it register when it listens, also during a back-off: others release meanwhile, and would not know that it waits.
     pub(crate) const fn woken_in_turn(mut self, in_turn: bool) -> Self {
         self.in_turn = in_turn;
+        self
+    }
+
+    /// Has it take its place in the store's queue before the owner of its own process releases: then it only has to look.
+    pub(crate) const fn queueing(mut self, queues: bool) -> Self {
+        self.queues = queues;
         self
     }
 
@@ -232,6 +241,7 @@ impl Acquisition {
             // A place in the store's queue has its turn there: a waiter that is before it in the local queue may be behind it at the store.
             Stand::Wait | Stand::Behind | Stand::BackOff { .. } if self.placed => self.ask(at.now),
             Stand::Wait => self.sleep(Instant::NEVER, false, at.now),
+            Stand::Behind if self.queues && self.listening == Listening::No => self.ask(at.now),
             Stand::Behind => self.stands_behind(at),
             Stand::Ask => self.ask(at.now),
             // The others will most likely have it when the back-off ends: time to subscribe.

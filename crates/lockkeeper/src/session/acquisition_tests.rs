@@ -46,6 +46,20 @@ fn a_waiter_that_listens_registers_behind_all_and_before_all_if_it_comes_too_lat
 }
 
 #[test]
+fn where_the_store_has_a_queue_a_waiter_takes_its_place_behind_its_own_process_too() {
+    let mut machine = machine(Patience::Forever, true).queueing(true);
+    assert!(matches!(machine.step(Event::Started { may_ask: false }, at(NOW)), Command::Look));
+    assert!(matches!(machine.step(Event::Stands(Stand::Wait), at(NOW)), Command::Sleep { .. }), "it is not first");
+    assert!(matches!(machine.step(Event::Stands(Stand::Behind), at(NOW)), Command::Ask { .. }));
+    let placed = Attempt::Busy(Busy { retry_in: None, ahead: Some(1), placed: true, unseen: false });
+    assert!(matches!(machine.step(answer(placed), at(NOW)), Command::Subscribe { .. }));
+    assert!(matches!(machine.step(Event::Subscribed(true), at(NOW)), Command::Look));
+    assert!(matches!(machine.step(Event::Stands(Stand::Behind), at(NOW)), Command::Ask { .. }), "what was notified in between");
+    assert!(matches!(machine.step(answer(placed), at(NOW)), Command::Sleep { listen: true, .. }));
+    assert!(machine.leave(None).is_some(), "its place is undone");
+}
+
+#[test]
 fn during_a_back_off_a_waiter_registers_once_and_is_not_granted() {
     let mut machine = machine(Patience::Forever, true).woken_in_turn(true);
     let until = NOW.plus(Duration::from_millis(20));

@@ -86,7 +86,8 @@ impl<'a> Driver<'a> {
         let limit = core.settings.limit(request.lease);
         let machine = Acquisition::new(patience, began, limit, target.queue.is_some(), core.trouble(patience))
             .listening_behind(core.probes_when_notified())
-            .woken_in_turn(in_turn(target, claim));
+            .woken_in_turn(in_turn(target, claim))
+            .queueing(claim == Claim::Mutex && core.capabilities.queues_mutexes);
         let kept = lease.is_none();
         Ok(Self {
             target,

@@ -139,6 +139,7 @@ impl Backend for EtcdStore {
         Capabilities::new("etcd")
             .with_kinds(&[Kind::Mutex, Kind::RwLock, Kind::Semaphore, Kind::CountingSemaphore, Kind::Latch])
             .with_fair()
+            .with_queues_mutexes()
             .with_fencing()
             .with_push(true)
             .with_events()

@@ -173,6 +173,7 @@ impl Backend for ZookeeperStore {
         Capabilities::new("zookeeper")
             .with_kinds(&[Kind::Mutex, Kind::RwLock, Kind::Semaphore, Kind::CountingSemaphore, Kind::Latch])
             .with_fair()
+            .with_queues_mutexes()
             .with_fencing()
             .with_any_name(true)
             .with_push(true)
