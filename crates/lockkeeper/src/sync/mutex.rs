@@ -7,8 +7,9 @@ use crate::session::{Held, Owner, Session};
 
 /// A lock for one holder at a time, across processes and machines.
 ///
-/// *Fairness:* within one process first come first served; between processes whoever asks first after a release. For order across
-/// processes use [`FairMutex`](crate::FairMutex).
+/// *Fairness:* within one process first come first served; between processes the first request after a release. On Redis (one server, or
+/// sentinels) a release wakes one waiting process after the other, so all have about equal shares. For a strict order across processes use
+/// [`FairMutex`](crate::FairMutex).
 ///
 /// # Examples
 ///
