@@ -1,6 +1,6 @@
 //! How long it takes to acquire and release a free lock, store by store.
 //!
-//! Run with `cargo run --release -p lockkeeper-guide --example measure_stores -- URL...`. Without a URL it measures what needs no server.
+//! Run with `cargo run --profile dist -p lockkeeper-guide --example measure_stores -- URL...`. Without a URL it measures what needs no server.
 #![allow(clippy::disallowed_methods, reason = "it measures real time")]
 
 use std::time::{Duration, Instant};
