@@ -151,11 +151,13 @@ impl Runtime {
     where
         F: Future<Output = ()> + Send + 'static,
     {
+        // Boxed as in [`spawn`].
+        let work: BoxFuture<'static, ()> = Box::pin(work);
         match &self.0 {
             Mode::Simulated { handle, .. } => {
                 handle.spawn(work);
             }
-            Mode::World(world) => world.spawn(Box::pin(work)),
+            Mode::World(world) => world.spawn(work),
             Mode::System => {
                 let no_thread = |error: std::io::Error| {
                     Error::new(ErrorKind::Unavailable, format!("cannot start the thread that renews locks: {error}"))
@@ -265,8 +267,14 @@ pub(crate) fn process_id() -> u32 {
 
 /// Runs `task` beside the caller, on the executor the caller runs on.
 pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
+    // Boxed, so that tokio's code for tasks is compiled once and not for each task.
+    spawn_boxed(Box::pin(task));
+}
+
+/// As [`spawn`], for a task that is boxed already.
+pub(crate) fn spawn_boxed(task: BoxFuture<'static, ()>) {
     match world::current() {
-        Some(world) => world.spawn(Box::pin(task)),
+        Some(world) => world.spawn(task),
         None => drop(tokio::spawn(task)),
     }
 }
@@ -285,7 +293,8 @@ pub(crate) fn beside<T: Send + 'static>(
 #[cfg(any(feature = "redis-single", feature = "sqlite"))]
 pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static) {
     if let Ok(executor) = tokio::runtime::Handle::try_current() {
-        executor.spawn(task);
+        // Boxed as in [`spawn`].
+        executor.spawn(Box::pin(task) as BoxFuture<'static, ()>);
     }
 }
 

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake, Waker};
 
 use super::caught::log;
 use super::park::Unpark;
@@ -49,8 +49,17 @@ impl Blocker {
     ///
     /// Those of `future`; [`ErrorKind::Unavailable`] if it needs a thread and the operating system gives none.
     pub(crate) fn block_on<T: Send>(&self, future: impl Future<Output = Result<T>> + Send) -> Result<T> {
+        let mut future = pin!(future);
+        let mut answer = None;
+        // Without a type parameter from here on: what polls and what starts a thread is compiled once and not for each call of the façade.
+        self.run(&mut std::future::poll_fn(|context| future.as_mut().poll(context).map(|ready| answer = Some(ready))))?;
+        answer.expect("it has ended")
+    }
+
+    fn run(&self, future: &mut (dyn Future<Output = ()> + Send + Unpin)) -> Result<()> {
         if !on_scheduler_thread() {
-            return self.poll_here(future);
+            self.poll_here(future);
+            return Ok(());
         }
         if !self.warned.swap(true, Ordering::Relaxed) {
             log!(
@@ -61,21 +70,19 @@ impl Blocker {
         }
         std::thread::scope(|scope| {
             let polling = std::thread::Builder::new().name("lockkeeper-blocking-call".to_owned());
-            let answer = polling.spawn_scoped(scope, || self.poll_here(future)).map_err(no_thread)?.join();
-            answer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            let ended = polling.spawn_scoped(scope, || self.poll_here(future)).map_err(no_thread)?.join();
+            ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            Ok(())
         })
     }
 
-    fn poll_here<F: Future>(&self, future: F) -> F::Output {
+    fn poll_here(&self, future: &mut (dyn Future<Output = ()> + Send + Unpin)) {
         let _context = self.handle.enter();
         // The caller may be a task whose budget of operations is spent. A future that obeyed it would wait for the next one.
         let mut future = pin!(tokio::task::coop::unconstrained(future));
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
-        loop {
-            if let Poll::Ready(answer) = future.as_mut().poll(&mut context) {
-                return answer;
-            }
+        while future.as_mut().poll(&mut context).is_pending() {
             std::thread::park();
         }
     }

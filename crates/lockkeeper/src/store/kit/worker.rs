@@ -24,7 +24,7 @@ impl Worker {
         let (tasks, mut started) = mpsc::unbounded_channel::<BoxFuture<'static, ()>>();
         runtime.background(&format!("lockkeeper-{store}"), async move {
             while let Some(task) = started.recv().await {
-                runtime::spawn(task);
+                runtime::spawn_boxed(task);
             }
             farewell.await;
         })?;
