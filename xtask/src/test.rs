@@ -78,6 +78,9 @@ const NOT_WITHOUT_FEATURES: &[&str] =
 /// `hyper` comes with etcd's gRPC, as a client, and with nothing else: see docs/decisions/0019-etcd.md.
 const NEVER: &[&str] = &["clap", "axum"];
 const ONLY_WITH_ETCD: &[&str] = &["hyper", "tonic"];
+/// What the program must not depend on: tables of Unicode for names of hosts, which no URL of a store has. `Cargo.lock` pins `idna_adapter`
+/// to a version without them; see docs/decisions/0002-dependencies.md.
+const NOT_IN_THE_PROGRAM: &[&str] = &["icu_normalizer", "unicode-normalization"];
 const ALL_BUT_ETCD: &str =
     "--features=blocking,testing,redis,redis-tls,sqlite,postgres,mysql,zookeeper,zookeeper-tls,config,conformance";
 
@@ -150,6 +153,12 @@ fn dependencies() -> Result<Outcome, String> {
         if let Some(found) = intruder(&tree, forbidden) {
             return Err(format!("lockkeeper with {features} depends on {found}; put it behind a feature, or leave it out"));
         }
+    }
+    let tree = Run::cargo(&["tree", "-p", "lockkeeper-cli", "-e", "normal", "--prefix", "none"]).capture()?;
+    if let Some(found) = intruder(&tree, NOT_IN_THE_PROGRAM) {
+        return Err(format!(
+            "lockkeeper-cli depends on {found}; `cargo update -p idna_adapter --precise 1.0.0` takes it out of the first build"
+        ));
     }
     Ok(Outcome::Done)
 }
