@@ -147,6 +147,11 @@ pub mod referee;
 mod retry;
 #[doc(hidden)]
 pub mod runtime;
+// Scenarios whose schedules `verify/schedules` explores; no build of the library has it.
+#[cfg(lockkeeper_shuttle)]
+#[doc(hidden)]
+#[path = "../../../verify/schedules/scenarios/mod.rs"]
+pub mod schedules;
 #[doc(hidden)]
 pub mod session;
 #[doc(hidden)]

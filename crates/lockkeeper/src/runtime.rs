@@ -5,17 +5,26 @@
 #[cfg(feature = "blocking")]
 mod blocker;
 mod caught;
+#[cfg(any(feature = "etcd", feature = "redis-single", feature = "sqlite"))]
+mod executor;
 mod file;
 mod instant;
 mod park;
 mod paused;
 mod process;
+pub(crate) mod sync;
 mod within;
 mod world;
 
 #[cfg(feature = "blocking")]
 pub(crate) use blocker::Blocker;
 pub(crate) use caught::{caught, log};
+#[cfg(lockkeeper_shuttle)]
+pub(crate) use executor::Crew;
+#[cfg(any(feature = "redis-single", feature = "sqlite"))]
+pub(crate) use executor::spawn_if_possible;
+#[cfg(any(feature = "etcd", feature = "redis-single", feature = "sqlite"))]
+pub(crate) use executor::{Executor, executor};
 pub(crate) use file::read_file;
 pub use instant::Instant;
 pub(crate) use park::park_on;
@@ -287,25 +296,6 @@ pub(crate) fn beside<T: Send + 'static>(
     // Whoever started it may not want to know.
     spawn(async move { drop(ends.send(task.await)) });
     async { ended.await.ok() }
-}
-
-/// As [`spawn`], and nothing where there is no executor.
-#[cfg(any(feature = "redis-single", feature = "sqlite"))]
-pub(crate) fn spawn_if_possible(task: impl Future<Output = ()> + Send + 'static) {
-    if let Ok(executor) = tokio::runtime::Handle::try_current() {
-        // Boxed as in [`spawn`].
-        executor.spawn(Box::pin(task) as BoxFuture<'static, ()>);
-    }
-}
-
-/// An executor, to tell it from others.
-#[cfg(any(feature = "etcd", feature = "redis-single", feature = "sqlite"))]
-pub(crate) type Executor = tokio::runtime::Id;
-
-/// The executor that this runs on.
-#[cfg(any(feature = "etcd", feature = "redis-single", feature = "sqlite"))]
-pub(crate) fn executor() -> Option<Executor> {
-    tokio::runtime::Handle::try_current().ok().map(|executor| executor.id())
 }
 
 /// Lets others on this executor go on, every now and then.

@@ -2,12 +2,13 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-
-use tokio::sync::Notify;
+use std::sync::{Arc, PoisonError};
 
 use super::Grant;
+use crate::runtime::sync::{
+    Mutex, Notify,
+    atomic::{AtomicU64, Ordering},
+};
 
 /// The waiter's end: resolves after a notification, also if that came before the waiter began to wait.
 pub struct Subscription {

@@ -4,8 +4,6 @@
 //! an answer. So closing depends on no caller that sleeps and is not polled; a request that is out it waits for until its time is over.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::Ordering;
 
 use tokio::sync::futures::Notified;
 
@@ -14,6 +12,7 @@ use crate::backend::LossReason;
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::WireOwner;
 use crate::runtime;
+use crate::runtime::sync::{Mutex, atomic::Ordering};
 
 /// What calls that sleep may have left in the store, by the number of their owner.
 pub(super) type Marks = Mutex<BTreeMap<u64, Undo>>;

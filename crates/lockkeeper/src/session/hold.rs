@@ -2,10 +2,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use super::reach::AskedUntil;
@@ -14,6 +12,10 @@ use super::{Core, Grounds, Held, Session, Undo, WireHold};
 use crate::backend::{Claim, Event, LossReason, Release, Renew, Renewed, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Instant;
+use crate::runtime::sync::{
+    Notify,
+    atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
+};
 
 /// One outermost hold, shared by the guards that re-entered it.
 pub(crate) struct Hold {

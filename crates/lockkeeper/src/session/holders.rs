@@ -1,12 +1,12 @@
 //! The holders of a name in words, for the error of a call that timed out.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::Core;
 use crate::backend::Holder;
 use crate::name::Name;
 use crate::runtime;
+use crate::runtime::sync::atomic::Ordering;
 
 /// The store is asked at most once in this time: where many calls end without a lock, it has other work to do.
 const EVERY: Duration = Duration::from_secs(1);

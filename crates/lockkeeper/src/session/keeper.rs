@@ -1,7 +1,6 @@
 //! The keeper: renews what is kept, probes what is not, tells loss, releases what `Drop` left, and checks local queues for callers that do not
 //! run.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -9,6 +8,7 @@ use super::link::Way;
 use super::{Core, Hold, liveness, lock};
 use crate::backend::{Backend, ClientCard, Event, LossReason, Renew, Renewed};
 use crate::error::{Error, ErrorKind};
+use crate::runtime::sync::atomic::Ordering;
 use crate::runtime::{self, Instant, log};
 
 /// Renewals in one request.

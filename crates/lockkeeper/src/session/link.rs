@@ -1,14 +1,16 @@
 //! Whether the store answers, and since when it does not: for readiness probes and metrics, and so that calls fail at once in an outage that has
 //! lasted longer than they bear.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{Core, Patience, Trouble, lock};
 use crate::backend::{Backend, Event};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
+use crate::runtime::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
+};
 use crate::runtime::{Instant, log};
 
 /// In an outage one call in this time asks the store although the outage has lasted longer than the call bears; the others fail at once.

@@ -5,8 +5,7 @@
 
 use std::cmp::Ordering as Order;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::link::Way;
@@ -14,6 +13,10 @@ use super::{Core, Hold, keeper, lock};
 use crate::backend::{Backend, Event, KeptAlive, LossReason, StoreEvent, StoreEvents};
 use crate::error::Error;
 use crate::owner::WireOwner;
+use crate::runtime::sync::{
+    Mutex,
+    atomic::{AtomicU64, Ordering},
+};
 use crate::runtime::{self, Instant};
 
 /// So many deleted holds are remembered until they are registered.

@@ -21,7 +21,7 @@ pub(super) use handing::{Delivered, Handing, Unclaimed, Unused};
 pub(crate) use passing::Wanted;
 pub(crate) use turn::{Closing, Turn};
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Core, MOST_PASSES, lock};
@@ -29,6 +29,7 @@ use crate::backend::{Acquire, Attempt, Capabilities, Claim, Kind, Release, Subsc
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
+use crate::runtime::sync::Mutex;
 use places::Places;
 use sharing::Sharing;
 use turn::{Offer, Sent, Waiter, Wish};

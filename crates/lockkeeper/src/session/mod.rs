@@ -47,13 +47,13 @@ pub(crate) use step::{Command, Event as Step, Left, Moment};
 pub(crate) use wire_hold::{MOST_PASSES, Moved, WireHold};
 
 use std::mem::ManuallyDrop;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::backend::{Backend, Claim, Event, Kind, Observer, Renew, Renewed, Reply};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
+use crate::runtime::sync::{Mutex, MutexGuard, atomic::Ordering};
 use crate::runtime::{Instant, Runtime};
 
 /// One client's standing at one store. Cheap to clone; the keeper ends when the last clone and the last guard are gone.

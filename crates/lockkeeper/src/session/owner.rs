@@ -2,14 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
-
-use tokio::sync::Notify;
+use std::sync::{Arc, Weak};
 
 use super::{Held, Hold, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
+use crate::runtime::sync::{Mutex, Notify};
 
 /// An owner that can acquire a lock again while it holds it.
 ///

@@ -2,7 +2,6 @@
 //! join one.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::local_queue::Unused;
 use super::{Core, Grounds, Held, Hold, Left, LocalQueue, Undo, WireHold};
@@ -10,6 +9,7 @@ use crate::backend::{Claim, LossReason, Release};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
+use crate::runtime::sync::atomic::Ordering;
 
 impl Core {
     /// Whether holds of mutexes pass from guard to guard of this process. The store must tell whether others wait, and reserve tokens.

@@ -1,7 +1,7 @@
 //! The local queues of a client, one for each name and kind in use.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, TryLockError, Weak};
+use std::sync::{Arc, TryLockError, Weak};
 
 use super::local_queue::{Checked, Orphan};
 use super::releaser::Undo;
@@ -10,6 +10,7 @@ use crate::backend::{Kind, Release};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
+use crate::runtime::sync::Mutex;
 
 /// How many queues are remembered for their back-off, which is short.
 const BACKING_OFF: usize = 32;

@@ -1,10 +1,10 @@
 //! Until when a hold is counted on: the latest end of all leases that were asked for, answered or not. A store whose clock was set back may end
 //! the hold that soon, and no sooner.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::backend::Reach;
+use crate::runtime::sync::atomic::{AtomicU64, Ordering};
 use crate::runtime::{Instant, Runtime};
 
 /// When the last lease ends that was asked for, counted from when it was sent, in nanoseconds of the local clock; `NEVER`: not known.

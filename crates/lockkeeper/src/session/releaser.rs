@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,6 +12,7 @@ use super::{Core, Grounds, Hold, LocalQueue, Trouble, UnderWay, lock};
 use crate::backend::{Attempt, Backend, Event, Kind, LossReason, Release, Released};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
+use crate::runtime::sync::atomic::Ordering;
 use crate::runtime::{self, Instant, log};
 
 /// Something to release, known to be held or only possibly so.

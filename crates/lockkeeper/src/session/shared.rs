@@ -3,11 +3,10 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::closing::Marks;
 use super::link::{Link, Way};
@@ -19,6 +18,10 @@ use super::{Settings, Undo, lock};
 use crate::backend::{Backend, Capabilities, Observer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::owner::{ClientId, WireOwner};
+use crate::runtime::sync::{
+    Mutex, MutexGuard, Notify,
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+};
 use crate::runtime::{self, Instant, Runtime, log};
 
 /// What callers, guards and the keeper share.

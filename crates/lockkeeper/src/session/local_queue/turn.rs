@@ -1,16 +1,15 @@
 //! One waiter in the local queue: its place, and what others may do on its behalf.
 
 use std::future::Future;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use super::places::Place;
 use super::{LocalQueue, SHOWS_UP_WITHIN};
 use crate::backend::{Acquire, Attempt, Claim, Subscription};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
+use crate::runtime::sync::{Mutex, Notify};
 use crate::session::stand::Stand;
 use crate::session::{Moved, WireHold, lock};
 

@@ -3,12 +3,13 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::backend::{Acquire, Notifier, Subscription, Watch};
 use crate::model::Wake;
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
+use crate::runtime::sync::{Mutex, MutexGuard};
 
 /// The subscriptions of one store inside this process, by name, or by whatever key its notifications carry.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 mod state;
 mod vote;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{
@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::name::Name;
 use crate::owner::ClientId;
 use crate::runtime::Runtime;
+use crate::runtime::sync::{Mutex, MutexGuard};
 pub use state::Saved;
 use state::State;
 

@@ -8,11 +8,11 @@
 //! A batch has members of one executor only, and a task of that executor sends it. So no member depends on an executor that has stopped or
 //! does not run, and a caller that goes away leaves the others their answers.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use super::config::Durability;
 use super::locks::{registered, text};
@@ -23,7 +23,8 @@ use crate::backend::{Kind, Register};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
-use crate::runtime::{self, Executor, Instant};
+use crate::runtime::sync::{Mutex, MutexGuard, Notify};
+use crate::runtime::{self, Executor, Instant, Runtime};
 
 /// The most members of a batch: more would keep the server from others for too long.
 const MOST: usize = 64;
@@ -81,6 +82,36 @@ type Answer = Result<Option<[i64; 2]>>;
 
 type Members = Vec<(Step, oneshot::Sender<Answer>)>;
 
+/// What carries batches to the servers. A trait, so that schedules of a batch can be explored without a server.
+pub(super) trait Carrier: Send + Sync + 'static {
+    fn runtime(&self) -> &Runtime;
+
+    /// Two numbers per step, or none at all where each has to be sent by itself; and why grants among them do not count.
+    fn ask(&self, steps: &[Step], durable: Durability) -> impl Future<Output = Result<(Vec<i64>, Option<Error>)>> + Send;
+}
+
+impl Carrier for Transport {
+    fn runtime(&self) -> &Runtime {
+        self.runtime()
+    }
+
+    async fn ask(&self, steps: &[Step], durable: Durability) -> Result<(Vec<i64>, Option<Error>)> {
+        let keys: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+        let arguments = |site: &Site<'_>| arguments(steps, site);
+        let request = Request::script(&script::MUTEX_MANY, &keys, &arguments).durable(durable);
+        let (answer, doubt) = match self.send(keys[0], &request).await {
+            Ok(answer) => (answer, None),
+            Err(failed) => match failed.doubtful() {
+                // The server refuses the whole call for one key. The script itself never fails on a missing right.
+                Err(error) if error.kind() == ErrorKind::Denied => return Ok((Vec::new(), None)),
+                doubtful => doubtful?,
+            },
+        };
+        let numbers: Vec<i64> = parsed(answer)?;
+        if numbers.len() == 2 * steps.len() { Ok((numbers, doubt)) } else { Err(error::too_few()) }
+    }
+}
+
 #[derive(Default)]
 struct Batch {
     members: Mutex<Members>,
@@ -94,7 +125,7 @@ impl Batcher {
     }
 
     /// Finds a route for a step; waits for its answer if that is a batch.
-    pub(super) async fn route(self: &Arc<Self>, transport: &Arc<Transport>, step: Step) -> Result<Route<'_>> {
+    pub(super) async fn route(self: &Arc<Self>, transport: &Arc<impl Carrier>, step: Step) -> Result<Route<'_>> {
         if let Ok(slot) = self.single.try_acquire() {
             return Ok(Route::Single(Some(slot)));
         }
@@ -110,7 +141,7 @@ impl Batcher {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn join(self: &Arc<Self>, transport: &Arc<Transport>, executor: Executor, step: Step) -> oneshot::Receiver<Answer> {
+    fn join<C: Carrier>(self: &Arc<Self>, transport: &Arc<C>, executor: Executor, step: Step) -> oneshot::Receiver<Answer> {
         let (answer, answered) = oneshot::channel();
         let mut open = self.open();
         let at = open.iter().position(|(ours, _)| *ours == executor).unwrap_or_else(|| {
@@ -130,26 +161,9 @@ impl Batcher {
         if count == 1 {
             let sending = Sending { batcher: Arc::clone(self), batch };
             let transport = Arc::clone(transport);
-            runtime::spawn_if_possible(async move { sending.run(&transport).await });
+            runtime::spawn_if_possible(async move { sending.run(&*transport).await });
         }
         answered
-    }
-
-    /// Two numbers per step, or none at all where each has to be sent by itself; and why grants among them do not count.
-    async fn ask(&self, transport: &Arc<Transport>, steps: &[Step]) -> Result<(Vec<i64>, Option<Error>)> {
-        let keys: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
-        let arguments = |site: &Site<'_>| arguments(steps, site);
-        let request = Request::script(&script::MUTEX_MANY, &keys, &arguments).durable(self.durable);
-        let (answer, doubt) = match transport.send(keys[0], &request).await {
-            Ok(answer) => (answer, None),
-            Err(failed) => match failed.doubtful() {
-                // The server refuses the whole call for one key. The script itself never fails on a missing right.
-                Err(error) if error.kind() == ErrorKind::Denied => return Ok((Vec::new(), None)),
-                doubtful => doubtful?,
-            },
-        };
-        let numbers: Vec<i64> = parsed(answer)?;
-        if numbers.len() == 2 * steps.len() { Ok((numbers, doubt)) } else { Err(error::too_few()) }
     }
 
     /// Nobody joins it from here on.
@@ -178,7 +192,7 @@ impl Drop for Sending {
 }
 
 impl Sending {
-    async fn run(self, transport: &Arc<Transport>) {
+    async fn run(self, transport: &impl Carrier) {
         // All that can run now runs before us, and joins.
         tokio::task::yield_now().await;
         let _slot = tokio::select! {
@@ -194,7 +208,7 @@ impl Sending {
         let told = if steps.len() > 1 {
             tokio::select! {
                 biased;
-                told = Box::pin(self.batcher.ask(transport, &steps)) => told,
+                told = Box::pin(transport.ask(&steps, self.batcher.durable)) => told,
                 // A batch lives for as long as a member waits for it: on a silent connection it would hold its slot for ever.
                 () = abandoned(&mut answers) => return,
             }
@@ -250,3 +264,7 @@ fn arguments(steps: &[Step], site: &Site<'_>) -> Vec<Vec<u8>> {
     }
     arguments
 }
+
+#[cfg(lockkeeper_shuttle)]
+#[path = "../../../../../verify/schedules/scenarios/batch.rs"]
+pub(crate) mod schedules;

@@ -6,6 +6,9 @@
 //! `lockkeeper:kind:{NAME}` (what a number counts; expires), `lockkeeper:store` (an id by which a store is known to be the same), `lockkeeper:run`
 //! (of a server that is one of a quorum: which run of it may vote).
 
+#[cfg(lockkeeper_shuttle)]
+pub(crate) mod batch;
+#[cfg(not(lockkeeper_shuttle))]
 mod batch;
 #[cfg(feature = "redis-cluster")]
 mod cluster;

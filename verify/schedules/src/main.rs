@@ -1,0 +1,139 @@
+//! `lockkeeper-schedules schedules [--minutes N] [--only NAME]`: explores all scenarios on all cores and prints a section of `docs/evidence.md`.
+//!
+//! `lockkeeper-schedules replay NAME SEED COUNT` runs the first COUNT schedules of a series again. Progress goes to standard error.
+#![allow(clippy::disallowed_methods, reason = "this program stands outside the machines that it explores")]
+
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use lockkeeper_schedules::schedules::{Flaw, Found, Report, SCENARIOS, Scenario, explore};
+
+/// So many schedules come from one seed.
+const SERIES: u64 = 500;
+
+/// So many of one scenario are enough: what is left of its time goes to the others.
+const ENOUGH: u64 = 2_000_000;
+
+/// What all schedules of one scenario came to.
+struct Row {
+    schedules: u64,
+    seconds: f64,
+    found: Vec<Found>,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let done = match words.split_first() {
+        Some((&"schedules", rest)) => all(rest),
+        Some((&"replay", [name, seed, count])) => replay(name, seed, count),
+        _ => Err("use: lockkeeper-schedules schedules [--minutes N] [--only NAME], or replay NAME SEED COUNT".to_owned()),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(message) => {
+            eprintln!("lockkeeper-schedules: {message}");
+            ExitCode::from(64)
+        }
+    }
+}
+
+fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
+    let at = words.iter().position(|word| *word == name)?;
+    words.get(at + 1).copied()
+}
+
+/// Explores each scenario for its share of the time; whether all hold and all flaws are found.
+fn all(words: &[&str]) -> Result<bool, String> {
+    let minutes: u64 = option(words, "--minutes").unwrap_or("1").parse().map_err(|_| "--minutes needs a number")?;
+    let chosen: Vec<&Scenario> = match option(words, "--only") {
+        Some(name) => vec![named(name)?],
+        None => SCENARIOS.iter().collect(),
+    };
+    let (began, time) = (Instant::now(), Duration::from_secs(60 * minutes));
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let fresh = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    println!("## Schedules\n");
+    println!(
+        "Threads of one process, on the library's own code. Half of the schedules draw the next thread at each step, half draw"
+    );
+    println!("priorities (PCT). The last column is the negative control: after how many schedules a flaw was found.\n");
+    println!("| scenario | what happens | schedules | seconds | broken | flaw | found after |\n|---|---|---|---|---|---|---|");
+    let mut sound = true;
+    // The quick ones come last in the table and first here: what they leave of their time the slow ones get.
+    let mut rows = Vec::new();
+    for (left, scenario) in (1..).zip(chosen).collect::<Vec<(u32, _)>>().into_iter().rev() {
+        eprintln!("{} …", scenario.name);
+        let control = control(scenario);
+        let row = run(scenario, fresh * 1_000_000, time.saturating_sub(began.elapsed()) / left, cores);
+        let after = control.map_or_else(|| "never".to_owned(), |after| after.to_string());
+        let (Scenario { name, what, flaw, .. }, Row { schedules, seconds, found }) = (scenario, &row);
+        rows.push(format!("| {name} | {what} | {schedules} | {seconds:.0} | {} | {flaw:?} | {after} |", found.len()));
+        for Found { what, seed, before } in found {
+            eprintln!("{name}: seed {seed}, schedule {before}: {what}");
+        }
+        sound &= found.is_empty() && control.is_some();
+    }
+    rows.iter().rev().for_each(|row| println!("{row}"));
+    println!();
+    Ok(sound)
+}
+
+fn named(name: &str) -> Result<&'static Scenario, String> {
+    let known = || SCENARIOS.map(|scenario| scenario.name).join("; ");
+    SCENARIOS
+        .iter()
+        .find(|scenario| scenario.name == name)
+        .ok_or_else(|| format!("there is no scenario {name}; there are: {}", known()))
+}
+
+/// On a thread of its own: a schedule that is given up leaves its threads behind.
+fn series(scenario: &Scenario, flaw: Flaw, seed: u64, schedules: u64) -> Report {
+    let scenario = *scenario;
+    let explored = std::thread::spawn(move || explore(&scenario, flaw, seed, schedules)).join();
+    explored.unwrap_or_else(|_| Report {
+        schedules: 0,
+        found: Some(Found { what: "the search panicked".to_owned(), seed, before: 0 }),
+    })
+}
+
+fn run(scenario: &Scenario, first: u64, time: Duration, cores: usize) -> Row {
+    let (next, schedules, found) = (AtomicU64::new(first), AtomicU64::new(0), Mutex::new(Vec::new()));
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..cores {
+            scope.spawn(|| {
+                while began.elapsed() < time
+                    && found.lock().is_ok_and(|found: std::sync::MutexGuard<'_, Vec<Found>>| found.len() < 10)
+                {
+                    let report = series(scenario, Flaw::None, next.fetch_add(1, Ordering::Relaxed), SERIES);
+                    schedules.fetch_add(report.schedules, Ordering::Relaxed);
+                    found.lock().expect("no thread panics").extend(report.found);
+                }
+            });
+        }
+    });
+    Row {
+        schedules: schedules.into_inner(),
+        seconds: began.elapsed().as_secs_f64(),
+        found: found.into_inner().expect("no thread panics"),
+    }
+}
+
+/// After how many schedules the scenario's flaw is found.
+fn control(scenario: &Scenario) -> Option<u64> {
+    (0..20).find_map(|seed| {
+        let found = series(scenario, scenario.flaw, seed, 1_000).found?;
+        Some(1_000 * seed + found.before + 1)
+    })
+}
+
+fn replay(name: &str, seed: &str, count: &str) -> Result<bool, String> {
+    let number = |word: &str| word.parse::<u64>().map_err(|_| format!("{word} is no number"));
+    let report = series(named(name)?, Flaw::None, number(seed)?, number(count)?);
+    println!("{} schedules, found: {:?}", report.schedules, report.found);
+    Ok(report.found.is_none())
+}
