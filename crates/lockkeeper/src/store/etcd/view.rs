@@ -169,7 +169,7 @@ impl View {
     pub(super) fn snapshot(&self, name: &Name) -> Option<Snapshot> {
         let of_numbers = self.numbers.as_ref().and_then(|numbers| numbers.snapshot(name));
         let mut seen = of_numbers.or_else(|| self.kind(name).map(|kind| Snapshot::new(name.clone(), kind)))?;
-        seen.value = seen.value.map(|value| value - i64::from(self.used(name)));
+        seen.value = seen.value.map(|value| value.saturating_sub(i64::from(self.used(name))));
         let total = seen.total.unwrap_or(0);
         let queue = self.queue(name);
         for (queued, holds) in queue.standings() {

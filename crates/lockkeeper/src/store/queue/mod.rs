@@ -133,7 +133,7 @@ impl<I: PartialEq> Queue<I> {
     /// The nodes with whether they hold the name, in the order of the queue. Nodes of another kind than the first are left out: they will be
     /// removed by those who made them.
     pub(crate) fn standings(&self) -> impl Iterator<Item = (&Node<I>, bool)> {
-        let mut used: u32 = self.nodes.iter().filter(|node| node.want.is_granted()).map(|node| node.want.permits()).sum();
+        let mut used = sum(self.nodes.iter().filter(|node| node.want.is_granted()));
         let (mut first, mut somebody_waits, mut writer) = (true, false, None);
         self.nodes.iter().filter(|node| Some(node.want.kind()) == self.kind()).map(move |node| {
             let holds = match node.want {
@@ -194,6 +194,11 @@ impl<I: PartialEq> Queue<I> {
 
     /// The permits that are given out.
     pub(crate) fn used(&self) -> u32 {
-        self.standings().filter(|(_, holds)| *holds).map(|(node, _)| node.want.permits()).sum()
+        sum(self.standings().filter(|(_, holds)| *holds).map(|(node, _)| node))
     }
+}
+
+/// The permits of these nodes. Others write nodes too: what they add up to may be more than can be counted, and must not count as few.
+fn sum<'a, I: 'a>(nodes: impl Iterator<Item = &'a Node<I>>) -> u32 {
+    nodes.fold(0, |sum, node| sum.saturating_add(node.want.permits()))
 }

@@ -270,3 +270,12 @@ fn what_was_given_out_stays_so_when_the_size_shrinks_and_a_large_request_keeps_i
     assert!(matches!(queue.standing(&1, permits(2, false)), Standing::Holds(_)));
     assert_eq!(queue.used(), 3);
 }
+
+#[test]
+fn permits_that_add_up_to_more_than_can_be_counted_are_not_few() {
+    let granted = |id| Node::new(id, id, Want::Permits { take: u32::MAX, granted: true });
+    let asks = Node::new(3, 3, Want::Permits { take: 1, granted: false });
+    let queue = Queue::new([granted(1), granted(2), asks], 3);
+    assert_eq!(queue.used(), u32::MAX);
+    assert_eq!(queue.standings().map(|(_, holds)| holds).collect::<Vec<_>>(), [true, true, false]);
+}

@@ -15,9 +15,9 @@ use crate::name::{Name, matches_pattern};
 use crate::owner::{ClientId, WireOwner};
 
 /// The reply of the script. Its last two tell whose times it left out: fields with counts, and waiters in the fair queue.
-type Inspected =
+pub(super) type Inspected =
     (String, String, i64, Vec<String>, Pairs, Vec<(String, i64, i64)>, Pairs, Vec<(Vec<u8>, i64)>, i64, Vec<String>, Vec<String>);
-type Pairs = Vec<(String, i64)>;
+pub(super) type Pairs = Vec<(String, i64)>;
 
 /// For how many holds and places one script tells the times.
 const AT_ONCE: usize = 1_000;
@@ -37,52 +37,7 @@ impl RedisStore {
 
     async fn inspect_without_cards(&self, name: &Name) -> Result<Option<Snapshot>> {
         self.admit(name, Kind::Mutex)?;
-        let (kind, mark, left, value, places, mut writers, readers, permits, ended, ..) = self.run_script(name).await?;
-        // A mark that ended stays until somebody removes it.
-        writers.retain(|(_, _, left)| *left > 0);
-        let (kind, certain) = match kind.as_str() {
-            "none" if writers.is_empty() => (Kind::Mutex, true),
-            "none" | "rwlock" => (Kind::RwLock, true),
-            "mutex" => (Kind::Mutex, true),
-            "semaphore" => (Kind::Semaphore, true),
-            "counter" => (Kind::CountingSemaphore, true),
-            "latch" => (Kind::Latch, true),
-            // Nobody says what it counts, or somebody else changed it since we did.
-            "number" => (marked(&mark), false),
-            _ => return Err(no_lock(name, ended)),
-        };
-        let mut found =
-            Snapshot { name: name.clone(), kind, holders: Vec::new(), queue: Vec::new(), value: None, total: None, certain };
-        if matches!(kind, Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch) {
-            let free: i64 = value.first().and_then(|number| number.parse().ok()).ok_or_else(|| no_lock(name, 1))?;
-            found.value = Some(free);
-            if kind == Kind::Semaphore {
-                // What ended is free, whether or not a request has taken it back yet.
-                found.value = Some(free + ended);
-                found.total = u32::try_from(free + ended + i64::try_from(permits.len()).unwrap_or(0)).ok();
-                found.holders = permit_holders(&permits, found.total.unwrap_or(0));
-            }
-            return Ok(Some(found));
-        }
-        let holders = value.iter().map(|field| match field.strip_suffix(":write") {
-            Some(owner) => (owner, Claim::Write, left),
-            None => (field.as_str(), Claim::Mutex, left),
-        });
-        let readers = readers.iter().map(|(owner, left)| (owner.as_str(), Claim::Read, *left));
-        // The field of a reader that died stays until somebody removes it.
-        for (owner, claim, left) in holders.chain(readers.filter(|(_, _, left)| *left >= 0)) {
-            let Ok(left) = u64::try_from(left) else { continue };
-            let lease_left = Some(Duration::from_millis(left));
-            found.holders.push(Holder { owner: owner.to_owned(), claim, held_for: None, lease_left, token: None, client: None });
-        }
-        let waiting = |owner: String, claim, left: i64| {
-            let left = u64::try_from(left).ok().filter(|left| *left > 0)?;
-            Some(Waiter { owner, claim, expires_in: Some(Duration::from_millis(left)), client: None })
-        };
-        found.queue = places.into_iter().filter_map(|(owner, left)| waiting(owner, Claim::Fair, left)).collect();
-        writers.sort_by_key(|(_, since, _)| *since);
-        found.queue.extend(writers.into_iter().filter_map(|(owner, _, left)| waiting(owner, Claim::Write, left)));
-        Ok(Some(found).filter(|found| !found.holders.is_empty() || !found.queue.is_empty()))
+        shown(name, self.run_script(name).await?)
     }
 
     /// Runs the script, and again for the times that it left out. The first run reads all holders and waiters at one moment.
@@ -138,13 +93,7 @@ impl RedisStore {
     async fn read_card(&self, folded: u64) -> Result<Option<ClientCard>> {
         let key = names::card(folded);
         let found: Option<String> = parsed(self.transport.command(&key, redis::cmd("GET").arg(&key)).await?)?;
-        Ok(found.as_deref().and_then(|card| {
-            let mut lines = card.split('\n').map(str::to_owned);
-            let (pid, host, program) = (lines.next()?.parse().ok()?, lines.next()?, lines.next()?);
-            let user = lines.next().filter(|user| !user.is_empty());
-            let id = ClientId::from_bits(Uuid::try_parse(&lines.next()?).ok()?.as_u128());
-            Some(ClientCard { id, pid, host, program, user })
-        }))
+        Ok(found.as_deref().and_then(card_of))
     }
 
     pub(super) async fn run_list(&self, listing: &Listing) -> Result<Page> {
@@ -210,6 +159,67 @@ impl RedisStore {
     }
 }
 
+/// What the reply of the script says.
+pub(super) fn shown(name: &Name, reply: Inspected) -> Result<Option<Snapshot>> {
+    let (kind, mark, left, value, places, mut writers, readers, permits, ended, ..) = reply;
+    // A mark that ended stays until somebody removes it.
+    writers.retain(|(_, _, left)| *left > 0);
+    let (kind, certain) = match kind.as_str() {
+        "none" if writers.is_empty() => (Kind::Mutex, true),
+        "none" | "rwlock" => (Kind::RwLock, true),
+        "mutex" => (Kind::Mutex, true),
+        "semaphore" => (Kind::Semaphore, true),
+        "counter" => (Kind::CountingSemaphore, true),
+        "latch" => (Kind::Latch, true),
+        // Nobody says what it counts, or somebody else changed it since we did.
+        "number" => (marked(&mark), false),
+        _ => return Err(no_lock(name, ended)),
+    };
+    let mut found =
+        Snapshot { name: name.clone(), kind, holders: Vec::new(), queue: Vec::new(), value: None, total: None, certain };
+    if matches!(kind, Kind::Semaphore | Kind::CountingSemaphore | Kind::Latch) {
+        let free: i64 = value.first().and_then(|number| number.parse().ok()).ok_or_else(|| no_lock(name, 1))?;
+        found.value = Some(free);
+        if kind == Kind::Semaphore {
+            // What ended is free, whether or not a request has taken it back yet.
+            // An application may have written any number there.
+            let free = free.saturating_add(ended);
+            found.value = Some(free);
+            found.total = u32::try_from(free.saturating_add(i64::try_from(permits.len()).unwrap_or(0))).ok();
+            found.holders = permit_holders(&permits, found.total.unwrap_or(0));
+        }
+        return Ok(Some(found));
+    }
+    let holders = value.iter().map(|field| match field.strip_suffix(":write") {
+        Some(owner) => (owner, Claim::Write, left),
+        None => (field.as_str(), Claim::Mutex, left),
+    });
+    let readers = readers.iter().map(|(owner, left)| (owner.as_str(), Claim::Read, *left));
+    // The field of a reader that died stays until somebody removes it.
+    for (owner, claim, left) in holders.chain(readers.filter(|(_, _, left)| *left >= 0)) {
+        let Ok(left) = u64::try_from(left) else { continue };
+        let lease_left = Some(Duration::from_millis(left));
+        found.holders.push(Holder { owner: owner.to_owned(), claim, held_for: None, lease_left, token: None, client: None });
+    }
+    let waiting = |owner: String, claim, left: i64| {
+        let left = u64::try_from(left).ok().filter(|left| *left > 0)?;
+        Some(Waiter { owner, claim, expires_in: Some(Duration::from_millis(left)), client: None })
+    };
+    found.queue = places.into_iter().filter_map(|(owner, left)| waiting(owner, Claim::Fair, left)).collect();
+    writers.sort_by_key(|(_, since, _)| *since);
+    found.queue.extend(writers.into_iter().filter_map(|(owner, _, left)| waiting(owner, Claim::Write, left)));
+    Ok(Some(found).filter(|found| !found.holders.is_empty() || !found.queue.is_empty()))
+}
+
+/// Who a client is, as it announced itself.
+pub(super) fn card_of(text: &str) -> Option<ClientCard> {
+    let mut lines = text.split('\n').map(str::to_owned);
+    let (pid, host, program) = (lines.next()?.parse().ok()?, lines.next()?, lines.next()?);
+    let user = lines.next().filter(|user| !user.is_empty());
+    let id = ClientId::from_bits(Uuid::try_parse(&lines.next()?).ok()?.as_u128());
+    Some(ClientCard { id, pid, host, program, user })
+}
+
 /// The kind that a mark tells of.
 fn marked(mark: &str) -> Kind {
     match mark {
@@ -247,4 +257,19 @@ fn permit_holders(permits: &[(Vec<u8>, i64)], of: u32) -> Vec<Holder> {
             client: None,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_at_the_edge_is_shown_and_not_added_to() {
+        let name = Name::new("a").unwrap();
+        let value = vec![i64::MAX.to_string()];
+        let permits = vec![(vec![0; 16], 1_000)];
+        let reply = ("semaphore".to_owned(), String::new(), 0, value, vec![], vec![], vec![], permits, i64::MAX, vec![], vec![]);
+        let found = shown(&name, reply).unwrap().unwrap();
+        assert_eq!((found.value, found.total), (Some(i64::MAX), None));
+    }
 }
