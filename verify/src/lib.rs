@@ -4,6 +4,8 @@
 //! [`real`] records histories of real servers; [`rivals`] runs other libraries under the same faults. [`simulate`] runs real clients over a network and faults that a seed draws, and has the referee judge what happened.
 
 mod explore;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 pub mod models;
 pub mod real;
 pub mod rivals;

@@ -94,7 +94,9 @@ pub(crate) fn run_fast(limit: Duration) -> Result<(), String> {
 /// a server name its feature in `required-features`.
 fn without_servers(metadata: &serde_json::Value) -> BTreeSet<String> {
     let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
-    let alone = |target: &serde_json::Value| list(&target["required-features"]).iter().all(|feature| feature == "sqlite");
+    let alone = |target: &serde_json::Value| {
+        list(&target["required-features"]).iter().all(|feature| feature == "sqlite" || feature == "fuzz")
+    };
     let targets = list(&metadata["packages"]).into_iter().flat_map(|package| list(&package["targets"]));
     let tests = targets.filter(|target| target["kind"][0] == "test" && alone(target));
     tests.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect()

@@ -4,12 +4,15 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use crate::drivers::REDISSON;
+use crate::fuzz;
 use crate::steps::{Run, root, target};
 
 /// The parts, in the order of the page, with how their sections begin.
-const PARTS: [(&str, &str); 4] = [
+const PARTS: [(&str, &str); 6] = [
     ("models", "## Models, all states as far as the time allows"),
     ("simulation", "## Simulation"),
+    ("schedules", "## Schedules"),
+    ("fuzz", "## Fuzz targets"),
     ("real", "## Real servers"),
     ("control", "## Control group"),
 ];
@@ -34,6 +37,9 @@ const NOT_COVERED: &str = "\
 * Histories of real servers have no events of the store, so the referee does not judge P5 and P6 there; that nothing is left at the end is
   checked. Parted networks, stepped clocks, ensembles of ZooKeeper and clusters of etcd are tested ([faults.md](faults.md)), but no histories are
   recorded there.
+* Schedules are drawn, not enumerated, and sequentially consistent: what only weaker orders of memory show is not seen. In them a request to
+  Redis is played; connections and subscriptions of the stores need sockets, and are tested with real servers.
+* The fuzz targets end where a driver begins: its own parsers of protocols are not ours.
 * The control group has no failovers, and nothing but mutexes.
 ";
 
@@ -71,7 +77,12 @@ fn section(part: &str, minutes: &str, quick: bool) -> Result<String, String> {
     let release = (!quick).then_some("--release");
     // `--release` is tuned for a quick build; here speed is states and seeds.
     let tuned = |words: &[&str]| Run::cargo(words).with("CARGO_PROFILE_RELEASE_OPT_LEVEL", "3");
-    let mut words = vec!["run", "--quiet", "-p", "lockkeeper-verify"];
+    if part == "fuzz" {
+        return fuzz::section(minutes);
+    }
+    // The schedules have a package of their own: there the library has other locks.
+    let package = if part == "schedules" { "lockkeeper-schedules" } else { "lockkeeper-verify" };
+    let mut words = vec!["run", "--quiet", "-p", package];
     words.extend(release);
     words.extend(["--", part, "--minutes", minutes]);
     let mut run = tuned(&words);
@@ -153,7 +164,7 @@ mod tests {
     #[test]
     fn unknown_parts_and_senseless_minutes_are_refused() {
         let run = |words: &[&str]| run(&words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>()).unwrap_err();
-        assert!(run(&["polish"]).contains("models, simulation, real, control"));
+        assert!(run(&["polish"]).contains("models, simulation, schedules, fuzz, real, control"));
         assert!(run(&["--minutes", "0"]).contains("at least 1"));
         assert!(run(&["--minutes"]).contains("a number"));
     }
@@ -164,7 +175,8 @@ mod tests {
         assert!(first.contains("## Real servers\n\nNot run yet.") && first.contains("## Simulation\n\nold"), "{first}");
         let second = page(&first, &[("real", "## Real servers\n\nnew".to_owned())]);
         assert!(
-            second.contains("## Simulation\n\nold\n\n## Real servers\n\nnew\n\n## Control group\n\nNot run yet."),
+            second.contains("## Simulation\n\nold\n\n## Schedules\n\nNot run yet.\n\n## Fuzz targets")
+                && second.contains("## Real servers\n\nnew\n\n## Control group\n\nNot run yet."),
             "{second}"
         );
         assert_eq!(page(&second, &[]), second);

@@ -9,6 +9,7 @@ mod dist;
 mod drivers;
 mod evidence;
 mod faults;
+mod fuzz;
 mod go_driver;
 mod interop;
 mod mysql;

@@ -133,6 +133,9 @@ mod client;
 // Not part of the public API: for stores, for the conformance suite and for this crate's own tests.
 #[doc(hidden)]
 pub mod error;
+#[cfg(all(feature = "fuzzing", target_os = "linux"))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[doc(hidden)]
 pub mod layer;
 #[doc(hidden)]

@@ -3,6 +3,8 @@
 mod builder;
 #[cfg(feature = "config")]
 mod config;
+#[cfg(all(feature = "fuzzing", target_os = "linux"))]
+pub(crate) mod fuzzing;
 mod gate;
 mod inspect;
 mod list;

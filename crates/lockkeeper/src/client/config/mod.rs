@@ -87,6 +87,23 @@ fn can_be_read(_file: &fs::Metadata, _whose: u32) -> bool {
     false
 }
 
+/// The URL of the store that a text names, for the fuzz targets. Each variable has a value that refers to another one.
+#[cfg(feature = "fuzzing")]
+pub(super) fn store_in(text: &str, is_yaml: bool) -> std::result::Result<String, String> {
+    let environment = |variable: &str| (variable.len() < 8).then(|| format!("${{{variable}x}}:1"));
+    if is_yaml {
+        let tree = Value::of_yaml(text)?;
+        let _ = tree.holds_password();
+        return redisson::url(tree.filled(&environment)?);
+    }
+    let table = Value::of_toml(text)?;
+    let _ = table.holds_password();
+    match own::named(table.filled(&environment)?)? {
+        own::Named::Url(url) => Ok(url),
+        own::Named::Redisson(_) => Err("another file".to_owned()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;

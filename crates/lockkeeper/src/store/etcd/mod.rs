@@ -6,6 +6,8 @@
 mod config;
 mod connection;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod gather;
 mod inspect;
 mod keys;

@@ -22,6 +22,8 @@ mod error;
 mod far;
 #[cfg(feature = "redis-cluster")]
 mod follow;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod gate;
 mod inspect;
 mod keep;

@@ -295,7 +295,7 @@ impl Node {
 }
 
 /// What `TIME` answers, in µs: two texts, which no script of ours answers.
-fn time_of(answer: &Value) -> Option<i64> {
+pub(super) fn time_of(answer: &Value) -> Option<i64> {
     let Value::Array(words) = answer else { return None };
     let [Value::BulkString(seconds), Value::BulkString(micros)] = &words[..] else { return None };
     let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse::<i64>().ok();

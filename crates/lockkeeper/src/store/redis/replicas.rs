@@ -48,7 +48,7 @@ async fn ask(config: &Config, runtime: &Runtime, address: &Address) -> Option<i6
 }
 
 /// The replicas that have everything, by what `INFO` says.
-fn addresses(info: &str) -> Vec<Address> {
+pub(super) fn addresses(info: &str) -> Vec<Address> {
     let replica = |line: &str| {
         let (number, fields) = line.strip_prefix("slave")?.split_once(':')?;
         number.parse::<u32>().ok()?;

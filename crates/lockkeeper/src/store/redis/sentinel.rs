@@ -94,7 +94,7 @@ async fn hear(client: &redis::Client, master: &str, tell: &impl Fn(&Address)) ->
 }
 
 /// What a message says of a new master: its name, the old address and the new one; or `slave`, its name and address, `@` and the old master.
-fn new_master(message: &str, master: &str) -> Option<Address> {
+pub(super) fn new_master(message: &str, master: &str) -> Option<Address> {
     let (name, host, port) = match message.split(' ').collect::<Vec<_>>()[..] {
         [name, _, _, host, port] => (name, host, port),
         ["slave", _, host, port, "@", name, ..] => (name, host, port),

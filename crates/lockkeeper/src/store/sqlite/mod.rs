@@ -7,6 +7,8 @@ mod config;
 mod connection;
 mod error;
 mod files;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod layout;
 mod liveness;
 mod message;

@@ -4,6 +4,8 @@
 
 mod config;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod inspect;
 mod locks;
 mod names;
