@@ -4,8 +4,8 @@
 #![allow(clippy::disallowed_methods, reason = "this program stands outside the machines that it explores")]
 
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use lockkeeper_schedules::schedules::{Flaw, Found, Report, SCENARIOS, Scenario, explore};
@@ -14,7 +14,7 @@ use lockkeeper_schedules::schedules::{Flaw, Found, Report, SCENARIOS, Scenario, 
 const SERIES: u64 = 500;
 
 /// So many of one scenario are enough: what is left of its time goes to the others.
-const ENOUGH: u64 = 2_000_000;
+const ENOUGH: u64 = 1_200_000;
 
 /// What all schedules of one scenario came to.
 struct Row {
@@ -106,9 +106,8 @@ fn run(scenario: &Scenario, first: u64, time: Duration, cores: usize) -> Row {
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
-                while began.elapsed() < time
-                    && found.lock().is_ok_and(|found: std::sync::MutexGuard<'_, Vec<Found>>| found.len() < 10)
-                {
+                let goes_on = || began.elapsed() < time && schedules.load(Ordering::Relaxed) < ENOUGH;
+                while goes_on() && found.lock().is_ok_and(|found: MutexGuard<'_, Vec<Found>>| found.len() < 10) {
                     let report = series(scenario, Flaw::None, next.fetch_add(1, Ordering::Relaxed), SERIES);
                     schedules.fetch_add(report.schedules, Ordering::Relaxed);
                     found.lock().expect("no thread panics").extend(report.found);
