@@ -10,6 +10,7 @@ use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Batcher, Carrier, Durability, Error, GRANTED, Result, Route, Step, Want};
+use crate::backend::Register;
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
 use crate::runtime::{BoxFuture, Crew, Instant, Runtime};
@@ -40,7 +41,7 @@ impl Carrier for Line {
 async fn call(batcher: Arc<Batcher>, line: Arc<Line>, number: u64, done: Arc<AtomicU32>) {
     let owner = WireOwner { client: ClientId::from_bits(1), number };
     let name = Name::new(format!("n{number}")).expect("a good name");
-    let want = Want::Acquire { lease: Duration::from_secs(30), not_after: Instant::NEVER };
+    let want = Want::Acquire { lease: Duration::from_secs(30), not_after: Instant::NEVER, register: Register::No };
     match batcher.route(&line, Step { name, owner, want }).await.expect("the line gives no errors") {
         Route::Batched([code, value]) => {
             assert_eq!((code, value), (GRANTED, i64::try_from(number).unwrap_or(0)), "the answer of another call");

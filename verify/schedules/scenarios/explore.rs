@@ -73,7 +73,7 @@ pub fn explore(scenario: &Scenario, flaw: Flaw, seed: u64, schedules: u64) -> Re
         counted.fetch_add(1, Ordering::Relaxed);
     };
     let done = catch_unwind(AssertUnwindSafe(|| {
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             run_all(RandomScheduler::new_from_seed(seed, most), body);
         } else {
             run_all(PctScheduler::new_from_seed(seed, 3, most), body);

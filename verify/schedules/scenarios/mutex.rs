@@ -28,7 +28,7 @@ pub(super) struct Like {
 }
 
 impl Like {
-    pub(super) fn new(store: &Arc<MemoryStore>) -> Arc<dyn Backend> {
+    pub(super) fn over(store: &Arc<MemoryStore>) -> Arc<dyn Backend> {
         let inner: Arc<dyn Backend> = Arc::<MemoryStore>::clone(store);
         Arc::new(Self { inner, store: Arc::clone(store), plain: thread_rng().gen_bool(0.5) })
     }
@@ -138,7 +138,7 @@ pub(super) fn client(machine: &Machine, backend: &Arc<dyn Backend>) -> Client {
 fn compete(stalls: u32, clients: usize, threads: usize, quitters: usize) {
     Machine::run(stalls, |machine| async move {
         let store = Arc::new(MemoryStore::new(machine.runtime()));
-        let backend = Like::new(&store);
+        let backend = Like::over(&store);
         let clients: Vec<Client> = (0..clients).map(|_| client(&machine, &backend)).collect();
         let (resource, mut tasks) = (Arc::new(Resource::default()), Vec::new());
         for client in &clients {

@@ -49,7 +49,7 @@ async fn permits(client: Client, inside: Arc<Inside>) {
 pub(super) fn readers_and_permits() {
     Machine::run(0, |machine| async move {
         let store = Arc::new(MemoryStore::new(machine.runtime()));
-        let client = client(&machine, &Like::new(&store));
+        let client = client(&machine, &Like::over(&store));
         let (inside, ours) = (Arc::new(Inside::default()), || client.clone());
         let us = || Arc::clone(&inside);
         let of_permits = thread_rng().gen_bool(0.5);

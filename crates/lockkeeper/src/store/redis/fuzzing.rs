@@ -28,7 +28,7 @@ pub(crate) fn reply(bytes: &[u8]) {
         }
         let _ = locks::refusal(&numbers, &name, Kind::Semaphore);
         if let [held, woke] = numbers[..] {
-            let _ = locks::released(held, woke);
+            let _ = (locks::released(held, woke, false), locks::released(held, woke, true));
         }
     }
     if let Ok((_, keys)) = parsed::<(String, Vec<Vec<u8>>)>(value.clone()) {

@@ -167,12 +167,11 @@ impl RedisStore {
         Ok(Released { held: numbers.first() == Some(&1), next, woke: Some(0) })
     }
 
-    /// The reply of a releasing script. Where it woke one client it did not notify this one: that is made up for here, because whoever counts
-    /// notifications takes one of them for its own release.
+    /// The reply of a releasing script. Where it woke one client it did not notify this one: that is made up for here, because the local queue counts
+    /// notifications and takes one of them for its own release.
     pub(super) fn released(&self, request: &Release, held: i64, woke: i64) -> Released {
         let own = woke < 0 && self.watching.notify_client(&request.name, request.owner.client);
-        let woke = if woke < 0 { -1 - woke + i64::from(own) } else { woke };
-        Released { held: held == 1, next: None, woke: Some(u32::try_from(woke).unwrap_or(0)) }
+        released(held, woke, own)
     }
 
     pub(super) async fn run_renew(&self, requests: &[Renew]) -> Result<Vec<Result<Renewed>>> {
@@ -246,6 +245,12 @@ pub(super) fn check_successor(request: &Release, then: &Acquire) -> Result<()> {
 /// How many tokens to reserve after the first.
 pub(super) fn spare(request: &Acquire) -> Vec<u8> {
     text(request.spare_tokens.min(Acquire::MAX_SPARE_TOKENS))
+}
+
+/// How many were woken by the reply of a releasing script: itself, or -1 minus it where one client was, which this client adds itself to if it listens.
+pub(super) fn released(held: i64, woke: i64, own: bool) -> Released {
+    let woke = if woke < 0 { (-1_i64).saturating_sub(woke).saturating_add(i64::from(own)) } else { woke };
+    Released { held: held == 1, next: None, woke: Some(u32::try_from(woke).unwrap_or(0)) }
 }
 
 /// What scripts are told of registering.
