@@ -315,7 +315,8 @@ async fn a_call_that_wants_several_locks_has_its_turn_beside_clients_that_are_re
     let Some(site) = Site::sound("several locks beside registered clients").await else { return };
     let clients = clients(&site, 4).await;
     let mut contenders = JoinSet::new();
-    for client in clients[..3].iter().cloned() {
+    for client in &clients[..3] {
+        let client = client.clone();
         contenders.spawn(async move {
             loop {
                 let guard = client.mutex("m").lock().timeout(PATIENCE).await.expect("a turn");
