@@ -38,7 +38,7 @@ pub mod session;
 
 pub use catalogue::{CASES, Case};
 pub use need::Need;
-pub use session_store::{SessionFlaw, SessionStore};
+pub use session_store::{Changed, SessionFlaw, SessionStore};
 pub use world::{Harness, Time, World};
 
 use std::future::Future;

@@ -2,11 +2,11 @@
 //!
 //! It does what ZooKeeper and etcd do and nothing more: no lease per hold, no clock in a request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use super::session_store::SessionFlaw;
+use super::session_store::{Changed, SessionFlaw};
 use crate::backend::{
     Acquire, Attempt, Count, CountOutcome, EventSender, Forced, Notifier, Release, Released, Renew, Renewed, Snapshot,
     StoreEvent, Subscription, Watch,
@@ -41,6 +41,17 @@ pub(super) struct State {
     armed: Arc<Listeners<Armed>>,
     pub(super) listeners: Vec<(u64, EventSender)>,
     pub(super) cards: Cards,
+    pub(super) observer: Observer,
+}
+
+/// Who is told of every step that changes a name.
+#[derive(Clone, Default)]
+pub(super) struct Observer(pub(super) Option<Arc<dyn Fn(&Changed) + Send + Sync>>);
+
+impl std::fmt::Debug for Observer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Observer")
+    }
 }
 
 /// A subscription, and what the server watches for it at the moment.
@@ -101,17 +112,18 @@ impl State {
     fn end_silent_sessions(&mut self, now: Instant) {
         let lasts = self.lasts;
         let ended = self.sessions.iter().filter(|(_, (_, heard))| now.since(*heard) >= lasts);
-        for session in ended.map(|(session, _)| *session).collect::<Vec<_>>() {
-            self.end_session(session);
+        // In the order of their numbers: a simulation replays that order.
+        for session in ended.map(|(session, _)| *session).collect::<BTreeSet<_>>() {
+            self.end_session(session, false);
         }
     }
 
-    /// Ends a session with all that lives in it, and tells the client.
-    pub(super) fn end_session(&mut self, session: u64) {
+    /// Ends a session with all that lives in it, and tells the client. `forced`: its time was not over.
+    pub(super) fn end_session(&mut self, session: u64, forced: bool) {
         let Some((connection, _)) = self.sessions.remove(&session) else { return };
         if self.flaw != SessionFlaw::KeepsHoldsOfEndedSessions {
             for name in self.names.keys().cloned().collect::<Vec<_>>() {
-                self.remove(&name, |_, place| place.session == session);
+                self.remove(&name, forced, |_, place| place.session == session);
             }
         }
         for watching in self.watches.iter_mut().filter(|watching| watching.connection == connection) {
@@ -123,8 +135,22 @@ impl State {
         }
     }
 
+    /// Every session counts from now, as after a restart of the server with its data.
+    pub(super) fn restart(&mut self, now: Instant) {
+        self.sessions.values_mut().for_each(|(_, heard)| *heard = now);
+    }
+
+    /// Tells the observer who holds the name now, and which number it has.
+    fn changed(&self, name: &Name, forced: bool) {
+        let Some(observer) = &self.observer.0 else { return };
+        // Nothing here ends by the clock.
+        let seen = self.names.get(name).and_then(|record| record.snapshot(name, Instant::default()));
+        let (holders, value) = seen.map_or_else(Default::default, |seen| (seen.holders, seen.value));
+        observer(&Changed { name: name.clone(), holders, value, forced });
+    }
+
     /// Removes places and lets the watches on them fire; whether one of them held the name.
-    fn remove(&mut self, name: &Name, which: impl Fn(bool, &Place) -> bool) -> bool {
+    fn remove(&mut self, name: &Name, forced: bool, which: impl Fn(bool, &Place) -> bool) -> bool {
         let Some(record) = self.names.get_mut(name) else { return false };
         let gone = record.places.remove(which);
         self.tidy(name);
@@ -133,6 +159,7 @@ impl State {
         }
         if !gone.is_empty() {
             self.armed.notify_key(&(name.clone(), None));
+            self.changed(name, forced);
         }
         gone.iter().any(|(held, _)| *held)
     }
@@ -152,6 +179,7 @@ impl State {
             self.arm_for(request.owner, &request.name);
         }
         self.tidy(&request.name);
+        self.changed(&request.name, false);
         answer
     }
 
@@ -160,7 +188,7 @@ impl State {
         let place = self.names.get(name).and_then(|record| record.places.find(*owner, *claim));
         let place = place.filter(|(place, _)| self.flaw != SessionFlaw::ForgetsPlaces || place.granted);
         let Some(number) = place.map(|(place, _)| place.number) else { return Released::new(false) };
-        Released::new(self.remove(name, |_, place| place.number == number))
+        Released::new(self.remove(name, false, |_, place| place.number == number))
     }
 
     pub(super) fn renew(&self, Renew { name, claim, owner, lease, .. }: &Renew) -> Renewed {
@@ -172,6 +200,7 @@ impl State {
         let counted = self.names.entry(request.name.clone()).or_default().count(request, at);
         self.tidy(&request.name);
         let (answer, wakes) = counted?;
+        self.changed(&request.name, false);
         if wakes {
             self.armed.notify_key(&(request.name.clone(), None));
         }
@@ -184,7 +213,7 @@ impl State {
 
     pub(super) fn force_release(&mut self, name: &Name, at: Instant) -> Result<Forced> {
         let from = self.inspect(name, at)?.map(|seen| seen.holders).unwrap_or_default();
-        self.remove(name, |holds, _| holds);
+        self.remove(name, true, |holds, _| holds);
         for owner in from.iter().filter_map(|holder| holder.owner.parse().ok()) {
             for (_, events) in &self.listeners {
                 events.send(StoreEvent::HoldDeleted { name: name.clone(), owner });

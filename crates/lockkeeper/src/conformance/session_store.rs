@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::session_server::{Server, State};
+use super::session_server::{Observer, Server, State};
 use crate::backend::{
-    Acquire, Attempt, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, KeptAlive, Kind, Listing, Page, Release,
-    Released, Renew, Renewed, Reply, Snapshot, StoreEvents, Subscription, Watch,
+    Acquire, Attempt, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, Holder, KeptAlive, Kind, Listing, Page,
+    Release, Released, Renew, Renewed, Reply, Snapshot, StoreEvents, Subscription, Watch,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
@@ -43,6 +43,22 @@ pub struct SessionStore {
     connection: u64,
     /// The session that it has; 0 if it has to open one.
     session: Arc<AtomicU64>,
+    /// The session in which requests of this handle were sent, if that is not the one that there is when they arrive.
+    sent_in: Option<u64>,
+}
+
+/// What lies under a name after a step that changed it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Changed {
+    /// Where.
+    pub name: Name,
+    /// Who holds it now.
+    pub holders: Vec<Holder>,
+    /// The number of a latch or a counting semaphore.
+    pub value: Option<i64>,
+    /// An operator did it: those who hold no more may not know yet.
+    pub forced: bool,
 }
 
 impl SessionStore {
@@ -51,19 +67,42 @@ impl SessionStore {
     pub fn start(runtime: Runtime, lasts: Duration, flaw: SessionFlaw) -> Self {
         let server = Arc::new(Server::new(runtime, lasts, flaw));
         runtime::spawn(Server::end_sessions(Arc::downgrade(&server)));
-        Self { server, connection: 0, session: Arc::default() }
+        Self { server, connection: 0, session: Arc::default(), sent_in: None }
     }
 
     /// Another connection to the same server, with a session of its own.
     #[must_use]
     pub fn connect(&self) -> Self {
         let connection = self.server.state().next_number();
-        Self { server: Arc::clone(&self.server), connection, session: Arc::default() }
+        Self { server: Arc::clone(&self.server), connection, session: Arc::default(), sent_in: None }
+    }
+
+    /// The session of this connection; 0 if it has none.
+    #[must_use]
+    pub fn session(&self) -> u64 {
+        self.session.load(Ordering::SeqCst)
+    }
+
+    /// This connection for requests that were sent in `session` and arrive now; 0 if they were sent before there was one.
+    #[must_use]
+    pub fn sent_in(&self, session: u64) -> Self {
+        Self { sent_in: (session > 0).then_some(session), ..self.clone() }
     }
 
     /// Ends the session of this connection at the server, as an operator can.
     pub fn end_session(&self) {
-        self.server.state().end_session(self.session.load(Ordering::SeqCst));
+        self.server.state().end_session(self.session(), true);
+    }
+
+    /// Every session lasts as long from now on as if it had just been heard of, as after a restart of the server with its data.
+    pub fn restart(&self) {
+        let now = self.server.runtime.now();
+        self.server.state().restart(now);
+    }
+
+    /// Has `tell` told of every step that changes a name, in the order of the steps. It must not call the store.
+    pub fn observe(&self, tell: impl Fn(&Changed) + Send + Sync + 'static) {
+        self.server.state().observer = Observer(Some(Arc::new(tell)));
     }
 
     /// Whether nothing lies at the server.
@@ -76,7 +115,7 @@ impl SessionStore {
     fn send<T: Send + 'static>(&self, step: impl FnOnce(&mut State, u64, Instant) -> Result<T> + Send + 'static) -> Reply<'_, T> {
         Box::pin(async move {
             let (server, current, connection) = (Arc::clone(&self.server), Arc::clone(&self.session), self.connection);
-            let sent_in = current.load(Ordering::SeqCst);
+            let sent_in = self.sent_in.unwrap_or_else(|| current.load(Ordering::SeqCst));
             let answer = runtime::beside(async move {
                 tokio::task::yield_now().await;
                 let (mut state, now) = (server.state(), server.runtime.now());
