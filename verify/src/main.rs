@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use lockkeeper_verify::models::{Failover, FailoverFlaw, FairFlaw, FairQueue, MutexFlaw, RedLock, RedLockFlaw, Retries};
-use lockkeeper_verify::{Flaw, Limits, Model, Promise, Referee, Verdict, explore_while, read, shrink, simulate};
+use lockkeeper_verify::{Flaw, Limits, Model, Promise, Referee, Verdict, WIDER, explore_while, read, shrink, simulate};
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -111,8 +111,8 @@ fn row(name: &str, model: &impl Model, time: Duration) -> bool {
 
 /// Runs fresh seeds on all cores; whether all histories are sound.
 fn simulation(time: Duration, first: Option<u64>, cores: Option<u64>) -> Result<bool, String> {
-    let fresh = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() * 1_000_000);
-    let first = first.unwrap_or_else(fresh);
+    let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() * 1_000_000);
+    let first = first.unwrap_or_else(|| WIDER + now());
     let all = || std::thread::available_parallelism().map_or(1, usize::from);
     let cores = cores.and_then(|cores| usize::try_from(cores).ok()).unwrap_or_else(all);
     let (next, twice, differ) = (AtomicU64::new(first), AtomicU64::new(0), AtomicU64::new(0));

@@ -93,6 +93,8 @@ fn a_history_that_keeps_all_promises_is_passed_and_each_was_checked() {
         call(60 * MILLI, 3),
         held(61 * MILLI, 3, 12),
         event(62 * MILLI, 3, What::Crashed),
+        event(63 * MILLI, 0, What::Asks { name: "latch".into(), change: 1 }),
+        event(64 * MILLI, 0, What::Number { name: "latch".into(), value: 1 }),
     ];
     let verdict = keeps(&events, 60 * SECOND);
     for promise in Promise::ALL.into_iter().filter(|promise| *promise != Promise::History) {

@@ -7,10 +7,13 @@
 
 use std::time::SystemTime;
 
-use lockkeeper_verify::{Flaw, History, Promise, Setting, Verdict, shrink, simulate, simulate_without};
+use std::ops::Range;
 
-/// How many seeds the tests run, and how many fresh ones; `cargo xtask evidence simulation` runs more.
-const SEEDS: u64 = 20_000;
+use lockkeeper_verify::{Flaw, History, Promise, Setting, Verdict, WIDER, shrink, simulate, simulate_without};
+
+/// The seeds that the tests run, and how many fresh ones; `cargo xtask evidence simulation` runs more.
+const FIRST: Range<u64> = 0..10_000;
+const WIDE: Range<u64> = WIDER..WIDER + 10_000;
 const FRESH: u64 = 10_000;
 
 #[track_caller]
@@ -39,7 +42,7 @@ const FOUND: [u64; 9] = [
 #[test]
 fn every_promise_is_kept_and_checked() {
     let mut sum = Verdict::default();
-    for seed in (0..SEEDS).chain(FOUND) {
+    for seed in FIRST.chain(WIDE).chain(FOUND) {
         sum.merge(sound(seed).verdict);
     }
     for promise in Promise::ALL.into_iter().filter(|promise| *promise != Promise::History) {
@@ -49,7 +52,7 @@ fn every_promise_is_kept_and_checked() {
 
 #[test]
 fn every_setting_has_seeds() {
-    let drawn: std::collections::BTreeSet<Setting> = (0..10).map(Setting::of).collect();
+    let drawn: std::collections::BTreeSet<Setting> = (WIDER..WIDER + 10).map(Setting::of).collect();
     assert_eq!(drawn, Setting::ALL.into_iter().collect());
 }
 
@@ -69,9 +72,10 @@ fn a_failure_shrinks() {
 #[test]
 fn every_promise_is_kept_by_fresh_seeds() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    println!("seeds from {}", now * 1_000_000);
-    for seed in 0..FRESH {
-        sound(now * 1_000_000 + seed);
+    let first = WIDER + now * 1_000_000;
+    println!("seeds from {first}");
+    for seed in first..first + FRESH {
+        sound(seed);
     }
 }
 
@@ -83,7 +87,7 @@ fn a_seed_replays() {
         assert_eq!(history.digest, sound(seed).digest, "seed {seed} does not replay");
     }
     // Not a multiple of ten, so that each setting has its turn.
-    for seed in (0..SEEDS).step_by(99) {
+    for seed in FIRST.step_by(99).chain(WIDE.step_by(99)) {
         let (first, second) = (sound(seed), sound(seed));
         let differ = first.events.iter().zip(&second.events).find(|(one, other)| one != other);
         assert_eq!(first.digest, second.digest, "SEED={seed} does not replay: {differ:?}");
@@ -93,8 +97,14 @@ fn a_seed_replays() {
 /// The negative controls: what is wrong on purpose is found within so many seeds.
 #[track_caller]
 fn finds(flaw: Flaw, promises: &[Promise]) {
-    let broken = (0..1_000).map(|seed| simulate(seed, flaw)).find(|history| !history.is_sound());
-    let history = broken.expect("no seed of 0..1000 finds it");
+    finds_from(0, flaw, promises);
+}
+
+#[track_caller]
+fn finds_from(first: u64, flaw: Flaw, promises: &[Promise]) {
+    let broken = (first..first + 1_000).map(|seed| simulate(seed, flaw)).find(|history| !history.is_sound());
+    let history = broken.expect("no seed of a thousand finds it");
+    println!("{flaw:?} is found by SEED={}", history.seed);
     let found = history.verdict.violations.first().map(|violation| violation.promise);
     assert!(found.is_some_and(|found| promises.contains(&found)), "seed {}: {:?}", history.seed, history.verdict.violations);
 }
@@ -127,4 +137,19 @@ fn floors_of_tokens_that_feed_on_themselves_are_found() {
 #[test]
 fn tokens_that_go_back_are_found() {
     finds(Flaw::TokensGoBack, &[Promise::P2, Promise::TokenClock]);
+}
+
+#[test]
+fn a_downgrade_that_releases_first_is_found() {
+    finds_from(WIDER, Flaw::DowngradeReleasesFirst, &[Promise::P1]);
+}
+
+#[test]
+fn an_inner_guard_that_frees_the_hold_is_found() {
+    finds_from(WIDER, Flaw::InnerGuardFrees, &[Promise::P1, Promise::P4]);
+}
+
+#[test]
+fn a_count_that_is_carried_out_twice_is_found() {
+    finds_from(WIDER, Flaw::CopiesCount, &[Promise::Numbers]);
 }

@@ -13,7 +13,7 @@ use super::plan::{MAX_LEASE, Plan};
 use super::wire::DISTURBANCE;
 use super::work::NAMES;
 use super::world::Node;
-use super::{Flaw, Setting};
+use super::{Flaw, Setting, WIDER};
 
 impl Plan {
     /// A fault of a store, of a whole client or of its connection.
@@ -124,6 +124,9 @@ impl Plan {
         for (name, holder) in &after {
             self.tell_of(name, holder, true);
         }
+        if self.air.seed >= WIDER {
+            self.tell_numbers().await;
+        }
         self.cut_off(&[0], false);
         self.tell_all(&What::Healed);
         self.tell_all(&What::Disturbed { lasts: DISTURBANCE });
@@ -137,6 +140,16 @@ impl Plan {
         let held = |name, owner| What::Held { name, owner, side: side(holder.claim), token: None, lease, clock: None };
         let what = if holds { held(name, owner) } else { What::Freed { name, owner, forced: false } };
         self.air.trace.add(client, what);
+    }
+
+    /// The numbers of the store that took over.
+    async fn tell_numbers(&self) {
+        for text in ["latch", "jobs"] {
+            let Ok(name) = Name::try_from(text.to_owned()) else { continue };
+            let found = self.stores[0].store.inspect(name).await.ok().flatten();
+            let value = found.and_then(|found| found.value).unwrap_or(0);
+            self.air.trace.add(0, What::Number { name: text.to_owned(), value });
+        }
     }
 
     fn cut_off(&self, servers: &[usize], cut: bool) {

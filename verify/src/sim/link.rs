@@ -69,6 +69,7 @@ impl Link {
     }
 
     async fn acquire_there(self, request: Acquire) -> Result<Attempt> {
+        self.network.trace.beside(&request);
         let mut attempt = self.network.store.acquire(request.clone()).await?;
         if let (Flaw::TokensGoBack, Attempt::Granted(grant)) = (self.network.flaw, &mut attempt) {
             grant.token = grant.token.map(|token| 3_400_000_000_000_000 - token);
@@ -109,6 +110,19 @@ impl Link {
             self.note_held(then, next);
         }
         Ok(released)
+    }
+
+    async fn count_there(self, mut request: Count) -> Result<CountOutcome> {
+        if self.network.flaw == Flaw::CopiesCount {
+            request.id.number = self.wire.node.random();
+        }
+        let name = request.name.clone();
+        let answer = self.network.store.count(request).await;
+        // A repetition is answered as the first time, so the answer does not tell what the number is.
+        let found = self.network.store.inspect(name.clone()).await?;
+        let value = found.and_then(|found| found.value).unwrap_or(0);
+        self.network.trace.add(0, What::Number { name: name.as_str().to_owned(), value });
+        answer
     }
 
     async fn renew_there(self, requests: Vec<Renew>) -> Result<Vec<Result<Renewed>>> {
@@ -180,12 +194,8 @@ impl Layer for Link {
     fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
         let not_after = self.wire.line.translated(request.not_after);
         let request = request.with_not_after(not_after);
-        let store = Arc::clone(&self.network.store);
-        let carried = move || -> Reply<'static, CountOutcome> {
-            let (request, store) = (request.clone(), Arc::clone(&store));
-            Box::pin(async move { store.count(request).await })
-        };
-        self.wire.carry(carried, |_, _| {})
+        let link = self.clone();
+        self.wire.carry(move || Box::pin(link.clone().count_there(request.clone())), |_, _| {})
     }
 
     fn release(&self, mut request: Release) -> Reply<'_, Released> {

@@ -4,6 +4,8 @@
 
 mod disturb;
 mod link;
+mod numbers;
+mod owned;
 mod plan;
 mod shrink;
 mod trace;
@@ -21,6 +23,9 @@ use lockkeeper::referee::{Event, Limits, Promise, Referee, Verdict};
 use plan::Plan;
 pub use shrink::{Part, shrink};
 use world::Universe;
+
+/// Seeds from here on draw from all that the simulation can do. Those below draw from what it could do at first, so that what they found replays.
+pub const WIDER: u64 = 10_000_000_000_000_000;
 
 /// What a seed simulates; its last digit tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +71,12 @@ pub enum Flaw {
     NoQuarantine,
     /// The floors of a quorum's tokens come from the client's wall clock and from earlier tokens.
     FloorsFeedOnThemselves,
+    /// A writer that becomes a reader releases first, and then asks to read.
+    DowngradeReleasesFirst,
+    /// An owner that entered twice frees the name with its first guard.
+    InnerGuardFrees,
+    /// A request to count that arrives twice counts twice.
+    CopiesCount,
 }
 
 /// What came of one seed.

@@ -18,7 +18,7 @@ use super::voter::{Recorder, VoterLink};
 use super::wire::{Air, Faults, Line, Wire};
 use super::work::{Lock, NAMES, Resources, Worker};
 use super::world::{Node, Universe};
-use super::{Flaw, Setting};
+use super::{Flaw, Setting, WIDER};
 
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 
@@ -98,7 +98,12 @@ impl Plan {
             let store: Arc<dyn Backend> = Arc::<MemoryStore>::clone(&stores[0].store);
             Arc::new(Network { trace, store, events, flaw, grants: Mutex::default() })
         });
-        let all = if setting == Setting::RedLock { &Lock::BY_MAJORITY[..] } else { &Lock::ALL[..] };
+        let all = match (setting == Setting::RedLock, seed >= WIDER) {
+            (true, false) => &Lock::BY_MAJORITY[..],
+            (true, true) => &Lock::WIDER_BY_MAJORITY[..],
+            (false, false) => &Lock::ALL[..],
+            (false, true) => &Lock::WIDER[..],
+        };
         let mut locks: Vec<Lock> = all.iter().copied().filter(|_| chance.u8(0..3) == 0).collect();
         if locks.is_empty() {
             locks.push(Lock::Mutex);
@@ -155,6 +160,7 @@ impl Plan {
                 locks: locks.to_vec(),
                 turns: Part::turns_left(&self.without, number, turns),
                 first_call: task * 1_000,
+                flaw: self.flaw,
             });
         }
         self.machines.push(Machine { node, handle, lines, busy: Arc::default() });

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use lockkeeper::backend::Acquire;
 use lockkeeper::referee::{Event, Grants, What};
 use lockkeeper::{ClientId, WireOwner};
 
@@ -58,6 +59,14 @@ impl Trace {
         let (client, words) = self.owner(owner);
         self.inner().grants.answered((client, owner.number), token, sent, lease);
         self.add(client, What::Kept { name: name.to_owned(), owner: words, sent, lease });
+    }
+
+    /// Notes beside which writer a reader asks to be let in.
+    pub(super) fn beside(&self, request: &Acquire) {
+        if let Some(writer) = request.beside {
+            let ((client, owner), (_, writer)) = (self.owner(request.owner), self.owner(writer));
+            self.add(client, What::Beside { name: request.name.as_str().to_owned(), owner, writer });
+        }
     }
 
     /// When the request was sent by which the owner was last told that it has this token, and its lease.

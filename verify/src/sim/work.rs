@@ -13,6 +13,7 @@ use lockkeeper::sync::{Acquiring, Guard, TryAcquiring};
 use lockkeeper::{Client, Held, Result};
 use tokio::task::yield_now;
 
+use super::Flaw;
 use super::trace::Trace;
 use super::world::Node;
 
@@ -25,6 +26,13 @@ pub(super) enum Lock {
     Write,
     Permits,
     Several,
+    /// The mutex by an owner, which enters it again.
+    Again,
+    /// A writer that becomes a reader.
+    Downgrade,
+    Latch,
+    /// A counting semaphore.
+    Jobs,
 }
 
 /// The names of the fenced resources; the permits of the semaphore have no token.
@@ -36,16 +44,33 @@ pub(super) const PERMITS: u32 = 2;
 impl Lock {
     pub(super) const ALL: [Self; 6] = [Self::Mutex, Self::Fair, Self::Read, Self::Write, Self::Permits, Self::Several];
 
+    /// What seeds from [`WIDER`](super::WIDER) on draw from.
+    pub(super) const WIDER: [Self; 10] = [
+        Self::Mutex,
+        Self::Fair,
+        Self::Read,
+        Self::Write,
+        Self::Permits,
+        Self::Several,
+        Self::Again,
+        Self::Downgrade,
+        Self::Latch,
+        Self::Jobs,
+    ];
+
     /// What several stores can grant by majority.
     pub(super) const BY_MAJORITY: [Self; 2] = [Self::Mutex, Self::Several];
+    pub(super) const WIDER_BY_MAJORITY: [Self; 3] = [Self::Mutex, Self::Several, Self::Again];
 
     const fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Mutex => &["mutex"],
+            Self::Mutex | Self::Again => &["mutex"],
             Self::Fair => &["fair"],
-            Self::Read | Self::Write => &["rw"],
+            Self::Read | Self::Write | Self::Downgrade => &["rw"],
             Self::Permits => &["permits"],
             Self::Several => &["mutex", "second"],
+            // Their calls are told apart.
+            Self::Latch | Self::Jobs => &[],
         }
     }
 
@@ -74,6 +99,7 @@ pub(super) struct Worker {
     pub(super) locks: Vec<Lock>,
     pub(super) turns: usize,
     pub(super) first_call: u64,
+    pub(super) flaw: Flaw,
 }
 
 impl Worker {
@@ -94,7 +120,7 @@ impl Worker {
         }
     }
 
-    fn millis(&mut self, most: u64) -> Duration {
+    pub(super) fn millis(&mut self, most: u64) -> Duration {
         Duration::from_micros(self.chance.u64(0..most * 1_000))
     }
 
@@ -153,10 +179,14 @@ impl Worker {
                 }
                 true
             }
+            Lock::Again => self.enter_again(call).await,
+            Lock::Downgrade => self.downgrade(call).await,
+            Lock::Latch => self.use_latch(call).await,
+            Lock::Jobs => self.use_jobs().await,
         }
     }
 
-    async fn lock<G: Guard>(&mut self, call: u64, acquiring: Acquiring<G>, trying: TryAcquiring<G>) -> Option<G> {
+    pub(super) async fn lock<G: Guard>(&mut self, call: u64, acquiring: Acquiring<G>, trying: TryAcquiring<G>) -> Option<G> {
         let limit = self.millis(200);
         let polls = self.chance.usize(0..40);
         match self.chance.u8(0..9) {
@@ -189,7 +219,7 @@ impl Worker {
         }
     }
 
-    fn granted(&self, lock: Lock, call: u64, held: &Held) -> String {
+    pub(super) fn granted(&self, lock: Lock, call: u64, held: &Held) -> String {
         let token = held.token().map(u64::from);
         let (sent, lease) = self.trace.grant_of(held.owner(), token);
         let (client, owner) = self.trace.owner(held.owner());
@@ -198,12 +228,17 @@ impl Worker {
         owner
     }
 
-    fn hold_time(&mut self) -> Duration {
+    pub(super) fn hold_time(&mut self) -> Duration {
         if self.chance.u8(0..20) == 0 { self.millis(4_000) } else { self.millis(30) }
     }
 
-    async fn hold<G: Guard>(&mut self, lock: Lock, call: u64, guard: G) {
+    pub(super) async fn hold<G: Guard>(&mut self, lock: Lock, call: u64, guard: G) {
         let owner = self.granted(lock, call, guard.held());
+        self.work_with(lock, owner, guard).await;
+    }
+
+    /// Works with a guard that was granted, and gives it up.
+    pub(super) async fn work_with<G: Guard>(&mut self, lock: Lock, owner: String, guard: G) {
         let name = guard.name().to_owned();
         let read = self.enter(lock, guard.held());
         let extends = self.chance.u8(0..10) == 0;
@@ -243,18 +278,18 @@ impl Worker {
 
     /// Readers change nothing, so they need no gate; and a permit has no token.
     fn resource(lock: Lock) -> Option<usize> {
-        let fenced = matches!(lock, Lock::Mutex | Lock::Fair | Lock::Write);
+        let fenced = matches!(lock, Lock::Mutex | Lock::Fair | Lock::Write | Lock::Again | Lock::Downgrade);
         NAMES.iter().position(|name| fenced && lock.names().contains(name))
     }
 
-    fn enter(&self, lock: Lock, held: &Held) -> Option<u64> {
+    pub(super) fn enter(&self, lock: Lock, held: &Held) -> Option<u64> {
         let mut resources = self.resources.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (gate, value) = &mut resources[Self::resource(lock)?];
         gate.enter(held.token()?).ok()?;
         Some(*value)
     }
 
-    fn write(&self, lock: Lock, held: &Held, read: u64) -> Option<()> {
+    pub(super) fn write(&self, lock: Lock, held: &Held, read: u64) -> Option<()> {
         let which = Self::resource(lock)?;
         let mut resources = self.resources.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (gate, value) = &mut resources[which];
@@ -268,7 +303,7 @@ impl Worker {
 }
 
 /// The answer, if it is there after so many polls; otherwise the future is dropped where it stands.
-async fn polled<F: Future<Output = Result<T>>, T>(future: F, times: usize) -> Option<Result<T>> {
+pub(super) async fn polled<F: Future<Output = Result<T>>, T>(future: F, times: usize) -> Option<Result<T>> {
     polled_there(std::pin::pin!(future), times).await
 }
 

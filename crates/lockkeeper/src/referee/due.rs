@@ -10,7 +10,9 @@ impl NameState {
         if self.store_seen {
             self.orphans(name, scene);
             self.waits(name, scene);
+            self.unnoticed(name, scene);
         }
+        self.number.waits(name, &self.calls, scene);
         let at = scene.at;
         let ended = self.stored.values().map(|hold| hold.until).filter(|until| *until <= at).max();
         if let Some(ended) = ended {
@@ -58,6 +60,30 @@ impl NameState {
                 continue;
             }
             scene.verdict.checked(Promise::P5);
+        }
+    }
+
+    /// Where holds live in sessions a waiter holds the name as soon as those before it are gone. It has to notice that.
+    fn unnoticed(&mut self, name: &str, scene: &mut Scene<'_>) {
+        if scene.limits.session.is_none() {
+            return;
+        }
+        let (at, limits) = (scene.at, scene.limits);
+        for (owner, hold) in &mut self.stored {
+            let waits = self.calls.range((hold.client, 0)..=(hold.client, u64::MAX)).next().is_some();
+            let guarded = || self.believed.iter().any(|belief| belief.owner == *owner);
+            if hold.reported || !waits || guarded() {
+                continue;
+            }
+            let Some(well) = scene.clients.get(&hold.client).and_then(|client| client.well_since(at)) else { continue };
+            scene.verdict.checked(Promise::P6);
+            let since = hold.since.max(well);
+            if at > since.saturating_add(limits.free_while_waited_for + 2 * limits.round_trip + limits.slack) {
+                hold.reported = true;
+                scene.verdict.add(Promise::P6, at, || {
+                    format!("{name:?}: {owner} holds it since {:.3} s, and its client does not know", since as f64 / 1e9)
+                });
+            }
         }
     }
 

@@ -82,6 +82,20 @@ pub enum What {
         #[serde(default)]
         forced: bool,
     },
+    /// The store lets the reader `owner` in beside `writer`, if that one writes: both belong to one holder.
+    Beside { name: String, owner: String, writer: String },
+    /// The writer `from` became the reader `to`: no other writer may have been let in between. The guard of `from` was given up before.
+    Downgraded { name: String, from: String, to: String },
+    /// A client asks that the number of a latch or a counting semaphore be changed by this, once; it may be refused.
+    Asks { name: String, change: i64 },
+    /// The store's number of a latch or a counting semaphore is this from now on.
+    Number { name: String, value: i64 },
+    /// A call for permits of a counting semaphore said that it has them.
+    Took { name: String, permits: u32 },
+    /// A call that waited for a latch returned: it was open.
+    Opened { call: u64, name: String },
+    /// The store goes on after it stood still or was down, with all that it knew. Sessions of clients count from now on.
+    StoreResumed,
     /// The last token of a grant: of the range that the store reserved, or the one on which several stores agreed. `clock`: the store's wall clock,
     /// or the fastest of several, in microseconds.
     Token { name: String, token: u64, clock: u64 },

@@ -25,6 +25,8 @@ pub struct Limits {
     pub clock_error: u64,
     /// Whether the network doubles messages: a copy of an acquire may then arrive after the release, and is gone with its lease.
     pub copies: bool,
+    /// Holds live in the sessions of clients: they end when the store says so, and that is at most so long after it last heard of the client.
+    pub session: Option<u64>,
 }
 
 const SECOND: u64 = 1_000_000_000;
@@ -43,6 +45,7 @@ impl Default for Limits {
             token_ahead: 1_000_000,
             clock_error: 0,
             copies: false,
+            session: None,
         }
     }
 }
@@ -63,6 +66,11 @@ impl Limits {
     /// How much earlier than it says a lease may end, by a clock that is fast.
     pub(super) const fn fast_by(&self, lease: u64) -> u64 {
         (lease as u128 * self.clock_error as u128 / 1_000_000) as u64
+    }
+
+    /// Until when the store keeps a hold that it grants or renews at `at`, and how long that is without a word from its client.
+    pub(super) fn kept_until(&self, at: u64, lease: u64) -> (u64, u64) {
+        self.session.map_or((at.saturating_add(lease), lease), |lasts| (u64::MAX, lasts))
     }
 
     /// P4: how long after the store ended a hold its client is told, if it reaches the store.

@@ -10,7 +10,9 @@ mod grants;
 mod history;
 mod limits;
 mod name;
+mod number;
 mod verdict;
+mod writers;
 
 use std::collections::BTreeMap;
 
@@ -130,6 +132,12 @@ impl Referee {
             | What::Release { name, .. }
             | What::Released { name, .. }
             | What::Held { name, .. }
+            | What::Beside { name, .. }
+            | What::Downgraded { name, .. }
+            | What::Asks { name, .. }
+            | What::Number { name, .. }
+            | What::Took { name, .. }
+            | What::Opened { name, .. }
             | What::Freed { name, .. } => self.at_name(name, event),
             What::Ended { call } => {
                 let client = self.clients.entry(event.client).or_default();
@@ -155,8 +163,11 @@ impl Referee {
                 self.unhealthy = Some((event.at, *lag));
                 if *forgot {
                     self.names.values_mut().for_each(|name| name.forget(event.at));
+                } else {
+                    self.names.values_mut().for_each(|name| name.number.replaced());
                 }
             }
+            What::StoreResumed => self.names.values_mut().for_each(|name| name.counts_anew(event.at)),
             What::Token { name, token, clock } => self.verdict.token(&self.limits, event.at, name, (*token, *clock)),
             What::Note { .. } => {}
             What::Wrote { resource, token, read, wrote } => self.write(event.at, resource, *token, *read, *wrote),
@@ -212,6 +223,16 @@ impl Referee {
                 state.held(name, (event.client, owner), *side, (*token, *clock), *lease, &mut scene);
             }
             What::Freed { owner, forced, .. } => state.freed(owner, *forced, event.at),
+            What::Beside { owner, writer, .. } => state.writers.lets_in(owner, writer),
+            What::Downgraded { from, to, .. } => state.downgraded(name, (from, to), &mut scene),
+            What::Asks { change, .. } => state.number.asked(*change),
+            What::Number { value, .. } => state.number.changes(name, *value, &mut scene),
+            What::Took { permits, .. } => state.number.took(name, *permits, &mut scene),
+            What::Opened { call, .. } => {
+                let began = state.calls.get(&(event.client, *call)).copied();
+                state.number.opened(name, began, &mut scene);
+                state.end_call(event.client, *call, event.at);
+            }
             _ => {}
         }
     }

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use super::number::Number;
+use super::writers::Writers;
 use super::{Promise, Scene, Side};
 
 /// A hold as its client sees it.
@@ -55,6 +57,7 @@ impl Belief {
 pub(super) struct Stored {
     pub(super) client: u32,
     pub(super) side: Side,
+    pub(super) since: u64,
     pub(super) until: u64,
     pub(super) lease: u64,
     /// Since when no guard and no call of its client can be the reason for it.
@@ -96,6 +99,9 @@ pub(super) struct NameState {
     pub(super) granted: BTreeMap<String, BTreeMap<u64, u64>>,
     /// Owners whose holds an operator took away.
     pub(super) forced: BTreeSet<String>,
+    pub(super) writers: Writers,
+    /// Of a latch or a counting semaphore.
+    pub(super) number: Number,
 }
 
 const REMEMBERED: usize = 256;
@@ -307,13 +313,17 @@ impl NameState {
         scene.verdict.checked(Promise::P1);
         // The store's clock may be fast.
         let holds = |hold: &Stored| hold.until > at.saturating_add(scene.limits.fast_by(hold.lease));
-        let mut others = self.stored.iter().filter(|(other, hold)| *other != owner && holds(hold));
+        let apart = |other: &str| other != owner && !self.writers.are_one(owner, other);
+        let mut others = self.stored.iter().filter(|(other, hold)| apart(other) && holds(hold));
         if let Some((other, _)) = others.find(|(_, hold)| exclude(hold.side, side)) {
             scene.verdict.add(Promise::P1, at, || format!("{name:?}: the store holds it for {other} and for {owner}"));
         }
-        let until = at.saturating_add(lease);
-        let hold = self.stored.entry(owner.to_owned());
-        let hold = hold.or_insert(Stored { client, side, until, lease, orphan_since: None, released: false, reported: false });
+        let (until, lease) = scene.limits.kept_until(at, lease);
+        if !self.stored.contains_key(owner) {
+            self.writers.granted(owner, side, at);
+        }
+        let fresh = Stored { client, side, since: at, until, lease, orphan_since: None, released: false, reported: false };
+        let hold = self.stored.entry(owner.to_owned()).or_insert(fresh);
         if let Some(token) = token {
             self.forced.remove(owner);
             self.granted.entry(owner.to_owned()).or_default().entry(token).or_insert(at);
@@ -338,6 +348,7 @@ impl NameState {
     }
 
     pub(super) fn forget(&mut self, at: u64) {
+        self.number.forgotten(at);
         self.stored.clear();
         self.free_since = at;
         self.believed.iter_mut().for_each(|belief| belief.gone = Some(at));

@@ -19,20 +19,23 @@ pub enum Promise {
     P7,
     /// A token is not far ahead of the store's clock. Otherwise a store that forgets its counter could give smaller ones.
     TokenClock,
+    /// Latches and counting semaphores count each request once. Nobody passes a closed latch, or takes a permit that is not there.
+    Numbers,
     /// The history itself is in order.
     History,
 }
 
 impl Promise {
     /// All of them.
-    pub const ALL: [Self; 9] =
-        [Self::P1, Self::P2, Self::P3, Self::P4, Self::P5, Self::P6, Self::P7, Self::TokenClock, Self::History];
+    pub const ALL: [Self; 10] =
+        [Self::P1, Self::P2, Self::P3, Self::P4, Self::P5, Self::P6, Self::P7, Self::TokenClock, Self::Numbers, Self::History];
 }
 
 impl fmt::Display for Promise {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TokenClock => f.write_str("token and clock"),
+            Self::Numbers => f.write_str("numbers"),
             Self::History => f.write_str("order of the history"),
             numbered => fmt::Debug::fmt(numbered, f),
         }
@@ -62,7 +65,7 @@ pub struct Verdict {
     /// How many events it saw.
     pub events: u64,
     /// How often each promise was checked, in the order of [`Promise::ALL`].
-    pub checks: [u64; 9],
+    pub checks: [u64; 10],
     /// What was broken; the first hundred.
     pub violations: Vec<Violation>,
 }
