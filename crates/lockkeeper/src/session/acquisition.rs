@@ -72,8 +72,10 @@ pub(crate) struct Acquisition {
     queues: bool,
     /// Its client has registered for it.
     registered: bool,
-    /// The store has a mark of this owner in its queue.
+    /// The store has a mark of this owner in its queue, or may have one that does not end by itself.
     placed: bool,
+    /// Marks do not end by themselves: a request without an answer counts as one.
+    unknown_is_placed: bool,
     done: bool,
 }
 
@@ -95,6 +97,7 @@ impl Acquisition {
             queues: false,
             registered: false,
             placed: false,
+            unknown_is_placed: false,
             done: false,
         }
     }
@@ -114,6 +117,13 @@ impl Acquisition {
     /// Has it take its place in the store's queue before the owner of its own process releases: then it only has to look.
     pub(crate) const fn queueing(mut self, queues: bool) -> Self {
         self.queues = queues;
+        self
+    }
+
+    /// Has it ask by itself after a request without an answer. That request may have left it a place, or the lock, and the first waiter of this
+    /// process would wait for it at the store while it waits for that one here.
+    pub(crate) const fn placed_if_unknown(mut self, placed: bool) -> Self {
+        self.unknown_is_placed = placed;
         self
     }
 
@@ -288,6 +298,7 @@ impl Acquisition {
     fn unknown(&mut self, not_after: Instant) {
         self.unknown_until = self.unknown_until.max(not_after);
         self.unanswered += 1;
+        self.placed |= self.unknown_is_placed;
     }
 
     fn revoked(&mut self) -> Command {

@@ -100,6 +100,20 @@ fn busy_subscribes_asks_again_and_then_sleeps_for_less_than_a_second() {
     assert!(matches!(machine.step(Event::Woken, at(NOW)), Command::Ask { .. }));
 }
 
+/// Where places do not end by themselves the first waiter of the process may stand behind it at the store.
+#[test]
+fn a_waiter_that_may_have_a_place_asks_whatever_its_place_in_the_process() {
+    for in_session in [false, true] {
+        let mut machine = machine(Patience::Forever, true).placed_if_unknown(in_session);
+        machine.step(Event::Started { may_ask: true }, at(NOW));
+        let error = Error::new(ErrorKind::Indeterminate, "no answer");
+        machine.step(Event::Answered { answer: Err(error), sent: NOW }, at(NOW));
+        assert!(matches!(machine.step(Event::Woken, at(NOW)), Command::Look));
+        let command = machine.step(Event::Stands(Stand::Wait), at(NOW));
+        assert_eq!(matches!(command, Command::Ask { .. }), in_session, "{command:?}");
+    }
+}
+
 #[test]
 fn without_a_subscription_it_polls_and_tries_to_subscribe_again() {
     let mut machine = machine(Patience::Forever, false);

@@ -86,6 +86,7 @@ impl<'a> Driver<'a> {
         let limit = core.settings.limit(request.lease);
         let machine = Acquisition::new(patience, began, limit, target.queue.is_some(), core.trouble(patience))
             .listening_behind(core.probes_when_notified())
+            .placed_if_unknown(core.capabilities.liveness.session().is_some())
             .woken_in_turn(in_turn(target, claim))
             .queueing(claim == Claim::Mutex && core.capabilities.queues_mutexes);
         let kept = lease.is_none();
