@@ -167,8 +167,13 @@ fn p5_a_session_that_outlives_its_client_is_found() {
     let dies = [call(0, 1), held(1, 1, "1:1", Side::Exclusive), event(2, 1, What::Crashed)];
     assert_eq!(broken(IN_SESSION, &[&dies[..], &[freed(3_002, 1, "1:1", false)]].concat(), 9_000), []);
     assert_eq!(broken(IN_SESSION, &dies, 9_000), [Promise::P5]);
+    // A call that nobody polls leaves a hold; the session lasts as long as its client is heard of.
+    let left =
+        [call(0, 1), held(1, 1, "1:1", Side::Exclusive), event(2, 1, What::Left { call: 1 }), event(2_000, 1, What::Paused)];
+    assert_eq!(broken(IN_SESSION, &[&left[..], &[freed(5_000, 1, "1:1", false)]].concat(), 9_000), []);
+    assert_eq!(broken(IN_SESSION, &left, 9_000), [Promise::P5]);
     // The store stood still: sessions count anew.
-    let still = [event(2_000, 0, What::StoreResumed), freed(4_900, 1, "1:1", false)];
+    let still = [event(100, 0, What::StoreStopped), event(5_000, 0, What::StoreResumed), freed(7_900, 1, "1:1", false)];
     assert_eq!(broken(IN_SESSION, &[&dies[..], &still].concat(), 9_000), []);
 }
 

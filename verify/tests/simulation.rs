@@ -27,7 +27,7 @@ fn sound(seed: u64) -> History {
 }
 
 /// Seeds that found a defect of the library or of the referee, which was mended.
-const FOUND: [u64; 9] = [
+const FOUND: [u64; 12] = [
     3_834,
     5_002_257,
     5_010_304,
@@ -37,6 +37,9 @@ const FOUND: [u64; 9] = [
     1_794_923_747_053_172,
     1_794_923_747_127_100,
     1_794_923_747_210_551,
+    10_000_000_000_000_999,
+    10_000_000_000_001_709,
+    10_000_000_000_030_391,
 ];
 
 #[test]
@@ -152,4 +155,14 @@ fn an_inner_guard_that_frees_the_hold_is_found() {
 #[test]
 fn a_count_that_is_carried_out_twice_is_found() {
     finds_from(WIDER, Flaw::CopiesCount, &[Promise::Numbers]);
+}
+
+#[test]
+fn a_client_that_believes_in_its_session_for_too_long_is_found() {
+    finds_from(WIDER, Flaw::SessionsAreTakenForLonger, &[Promise::P1, Promise::P3, Promise::P4]);
+}
+
+#[test]
+fn a_waiter_that_leaves_its_place_in_the_queue_is_found() {
+    finds_from(WIDER, Flaw::PlacesAreLeft, &[Promise::P5, Promise::P6]);
 }

@@ -28,10 +28,10 @@ Each section says when it was written.
 const NOT_COVERED: &str = "\
 ## What is not covered
 
-* The simulation has no store whose holds live in sessions (ZooKeeper, etcd), no latches and counting semaphores, no re-entry. Their tests
-  are listed in [faults.md](faults.md).
-* The simulation runs the client over the memory store: scripts, SQL and wire formats of real servers are tested against the same model, but
-  not in it.
+* The simulated store with sessions is one server: no followers that lag behind, no leader that is deposed. Semaphores keep their size there,
+  and no permits are adopted.
+* The simulation runs the client over the memory store and a simulated session store. Scripts, SQL and wire formats of real servers are tested
+  against the same model, but not in it.
 * For RedLock the referee does not judge P5 and P6; that nothing is left and that every task ends is checked.
 * The clients of the models are written for the models; only the server is the library's specification.
 * Histories of real servers have no events of the store, so the referee does not judge P5 and P6 there; that nothing is left at the end is

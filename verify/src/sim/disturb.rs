@@ -29,6 +29,7 @@ impl Plan {
                 0 => self.disturb_client(director, chance).await,
                 _ => self.fail_over(director, chance).await,
             },
+            Setting::Sessions => self.disturb_sessions(director, chance).await,
             Setting::RedLock => match chance.u8(0..5) {
                 0 => self.disturb_client(director, chance).await,
                 1 => self.disturb_servers(director, chance).await,
@@ -38,11 +39,11 @@ impl Plan {
     }
 
     /// Every client gets this event.
-    fn tell_all(&self, what: &What) {
+    pub(super) fn tell_all(&self, what: &What) {
         (0..self.air.clients).for_each(|client| self.air.trace.add(client, what.clone()));
     }
 
-    fn note(&self, text: String) {
+    pub(super) fn note(&self, text: String) {
         self.air.trace.add(0, What::Note { text });
     }
 
@@ -67,7 +68,7 @@ impl Plan {
         }
     }
 
-    async fn disturb_client(&self, director: &Node, chance: &mut fastrand::Rng) {
+    pub(super) async fn disturb_client(&self, director: &Node, chance: &mut fastrand::Rng) {
         let trace = &self.air.trace;
         let which = chance.usize(0..self.machines.len());
         let (client, machine) = (u32::try_from(which).unwrap_or(u32::MAX), &self.machines[which]);

@@ -2,14 +2,18 @@
 //!
 //! Each history draws what it locks, which faults there are, and how likely they are. The referee judges it in true time.
 
+mod connection;
 mod disturb;
 mod link;
 mod numbers;
 mod owned;
 mod plan;
+mod session;
+mod sessions;
 mod shrink;
 mod trace;
 mod voter;
+mod ways;
 mod wire;
 mod work;
 mod world;
@@ -36,19 +40,22 @@ pub enum Setting {
     Failover,
     /// Three or five stores that decide by majority.
     RedLock,
+    /// A store whose holds live in the sessions of clients, as on ZooKeeper and etcd.
+    Sessions,
 }
 
 impl Setting {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::OneStore, Self::Failover, Self::RedLock];
+    pub const ALL: [Self; 4] = [Self::OneStore, Self::Failover, Self::RedLock, Self::Sessions];
 
     /// What this seed simulates.
     #[must_use]
     pub const fn of(seed: u64) -> Self {
-        match seed % 10 {
-            0..=4 => Self::OneStore,
-            5..=6 => Self::Failover,
-            _ => Self::RedLock,
+        match (seed % 10, seed < WIDER) {
+            (0..=4, true) | (0..=2, false) => Self::OneStore,
+            (5..=6, true) | (3..=4, false) => Self::Failover,
+            (_, true) | (5..=6, false) => Self::RedLock,
+            (_, false) => Self::Sessions,
         }
     }
 }
@@ -71,6 +78,10 @@ pub enum Flaw {
     NoQuarantine,
     /// The floors of a quorum's tokens come from the client's wall clock and from earlier tokens.
     FloorsFeedOnThemselves,
+    /// A client of a store with sessions believes that they last 1.4 times as long as they do.
+    SessionsAreTakenForLonger,
+    /// A waiter that gives up stays in the queue of a store with sessions.
+    PlacesAreLeft,
     /// A writer that becomes a reader releases first, and then asks to read.
     DowngradeReleasesFirst,
     /// An owner that entered twice frees the name with its first guard.
@@ -151,6 +162,7 @@ pub fn simulate_without(seed: u64, flaw: Flaw, without: &[Part]) -> History {
     let director = universe.node(Duration::ZERO, 0, 0);
     let plan = Plan::draw(&mut chance, &universe, (seed, flaw), without);
     let (trace, servers, doubles) = (plan.air.trace.clone(), plan.servers(), plan.air.faults.double > 0);
+    let setting = plan.setting;
     let trouble = Arc::new(Mutex::new(None));
     let done = Arc::new(AtomicBool::new(false));
     {
@@ -172,13 +184,15 @@ pub fn simulate_without(seed: u64, flaw: Flaw, without: &[Part]) -> History {
     } else if left > 0 {
         trouble = trouble.or_else(|| Some(format!("{left} tasks are left after all clients were closed")));
     }
-    let mut referee = Referee::new(limits(doubles));
+    let mut referee = Referee::new(limits(setting, doubles));
     events.iter().for_each(|event| referee.observe(event));
     History { seed, digest: trace::digest(&events), verdict: referee.finish(end), trouble, events, polls }
 }
 
-fn limits(copies: bool) -> Limits {
+fn limits(setting: Setting, copies: bool) -> Limits {
     let micros = |count: u64| count * 1_000;
+    // The server looks twenty times in a session which have ended, by a clock of its own.
+    let session = link::nanos(session::LASTS * 107 / 100);
     Limits {
         round_trip: micros(2 * plan::LONGEST_DELAY + 10_000),
         slack: micros(5_000),
@@ -187,7 +201,8 @@ fn limits(copies: bool) -> Limits {
         free_while_waited_for: micros(1_100_000),
         asked_from: micros(3_000_000),
         clock_error: 5_000,
-        copies,
+        copies: copies && setting != Setting::Sessions,
+        session: (setting == Setting::Sessions).then_some(session),
         ..Limits::default()
     }
 }

@@ -2,7 +2,7 @@
 //! nothing may be left.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use lockkeeper::backend::{Backend, Voter};
@@ -11,7 +11,9 @@ use lockkeeper::runtime::World as _;
 use lockkeeper::store::memory::{MemoryStore, Saved};
 use lockkeeper::{Client, Name, Result};
 
+use super::connection::Connection;
 use super::link::{Link, Network};
+use super::sessions::Sessions;
 use super::shrink::Part;
 use super::trace::Trace;
 use super::voter::{Recorder, VoterLink};
@@ -43,6 +45,8 @@ pub(super) struct Machine {
     pub(super) handle: Client,
     /// One for each store.
     pub(super) lines: Vec<Arc<Line>>,
+    /// To a server of sessions.
+    pub(super) connection: Weak<Connection>,
     /// How many of its tasks have not ended.
     pub(super) busy: Arc<AtomicUsize>,
 }
@@ -63,6 +67,8 @@ pub(super) struct Plan {
     pub(super) flaw: Flaw,
     pub(super) air: Arc<Air>,
     pub(super) stores: Vec<Server>,
+    /// The server of sessions, instead of stores with leases.
+    pub(super) sessions: Option<Sessions>,
     pub(super) machines: Vec<Machine>,
     /// The network to the store, unless there are several.
     network: Option<Arc<Network>>,
@@ -76,13 +82,19 @@ impl Plan {
         let (seed, flaw) = of;
         let setting = Setting::of(seed);
         let clocks = !without.contains(&Part::Clocks);
-        let stores = if setting == Setting::RedLock {
-            let servers = if chance.u8(0..4) == 0 { 3 } else { 5 };
-            drawn_servers(chance, universe, servers, clocks)
-        } else {
-            vec![Server::new(drawn_node(chance, universe, clocks))]
-        };
         let trace = Trace::new(universe);
+        let (mut stores, mut sessions) = (Vec::new(), None);
+        match setting {
+            Setting::RedLock => {
+                let servers = if chance.u8(0..4) == 0 { 3 } else { 5 };
+                stores = drawn_servers(chance, universe, servers, clocks);
+            }
+            Setting::Sessions => {
+                let (node, events) = (drawn_node(chance, universe, clocks), chance.u8(0..4) > 0);
+                sessions = Some(Sessions::start(node, flaw, events, trace.clone()));
+            }
+            Setting::OneStore | Setting::Failover => stores.push(Server::new(drawn_node(chance, universe, clocks))),
+        }
         let clients = chance.u32(2..=3);
         let faults = draw_faults(chance, without);
         let air = Arc::new(Air {
@@ -94,8 +106,8 @@ impl Plan {
             faults,
         });
         let events = chance.bool();
-        let network = (setting != Setting::RedLock).then(|| {
-            let store: Arc<dyn Backend> = Arc::<MemoryStore>::clone(&stores[0].store);
+        let network = stores.first().filter(|_| setting != Setting::RedLock).map(|server| {
+            let store: Arc<dyn Backend> = Arc::<MemoryStore>::clone(&server.store);
             Arc::new(Network { trace, store, events, flaw, grants: Mutex::default() })
         });
         let all = match (setting == Setting::RedLock, seed >= WIDER) {
@@ -109,7 +121,7 @@ impl Plan {
             locks.push(Lock::Mutex);
         }
         let (machines, workers, without) = (Vec::new(), Vec::new(), without.to_vec());
-        let mut plan = Self { setting, flaw, air, stores, machines, network, workers, trouble: None, without };
+        let mut plan = Self { setting, flaw, air, stores, sessions, machines, network, workers, trouble: None, without };
         let resources = Resources::default();
         for client in 0..clients {
             if let Err(error) = plan.add_client(client, chance, universe, &locks, &resources) {
@@ -121,7 +133,8 @@ impl Plan {
 
     /// The machines that stores run on.
     pub(super) fn servers(&self) -> Vec<Node> {
-        self.stores.iter().map(|server| server.node.clone()).collect()
+        let sessions = self.sessions.iter().map(|sessions| sessions.node.clone());
+        self.stores.iter().map(|server| server.node.clone()).chain(sessions).collect()
     }
 
     fn add_client(
@@ -134,14 +147,14 @@ impl Plan {
     ) -> Result<()> {
         let node = drawn_node(chance, universe, !self.without.contains(&Part::Clocks));
         let mut wires = Vec::new();
-        for server in &self.stores {
+        for server in self.servers() {
             let delay = Duration::from_micros(chance.u64(0..LONGEST_DELAY));
-            let line = Arc::new(Line::new(node.now(), server.node.now(), delay));
+            let line = Arc::new(Line::new(node.now(), server.now(), delay));
             let rng = Arc::new(Mutex::new(fastrand::Rng::with_seed(chance.u64(..))));
-            wires.push(Wire { air: Arc::clone(&self.air), chance: rng, node: node.clone(), server: server.node.clone(), line });
+            wires.push(Wire { air: Arc::clone(&self.air), chance: rng, node: node.clone(), server, line });
         }
         let lines = wires.iter().map(|wire| Arc::clone(&wire.line)).collect();
-        let backend = self.backend(&node, wires)?;
+        let (backend, connection) = self.backend(&node, wires)?;
         let builder = Client::builder().lease(LEASE).runtime(node.runtime()).program("simulated");
         let handle = builder.with_backend(backend)?;
         let trace = &self.air.trace;
@@ -163,14 +176,18 @@ impl Plan {
                 flaw: self.flaw,
             });
         }
-        self.machines.push(Machine { node, handle, lines, busy: Arc::default() });
+        self.machines.push(Machine { node, handle, lines, connection, busy: Arc::default() });
         Ok(())
     }
 
-    /// What a client on `node` talks to.
-    fn backend(&self, node: &Node, mut wires: Vec<Wire>) -> Result<Arc<dyn Backend>> {
-        if let (Some(network), Some(wire)) = (&self.network, wires.pop_if(|_| self.setting != Setting::RedLock)) {
-            return Ok(Arc::new(Link { network: Arc::clone(network), wire }));
+    /// What a client on `node` talks to, and its connection to a server of sessions.
+    fn backend(&self, node: &Node, mut wires: Vec<Wire>) -> Result<(Arc<dyn Backend>, Weak<Connection>)> {
+        if let Some(wire) = wires.pop_if(|_| self.setting != Setting::RedLock) {
+            match (&self.network, &self.sessions) {
+                (Some(network), _) => return Ok((Arc::new(Link { network: Arc::clone(network), wire }), Weak::new())),
+                (None, Some(sessions)) => return Ok(sessions.connect(wire, self.flaw)),
+                (None, None) => {}
+            }
         }
         let lead = Arc::default();
         let voters = self.stores.iter().zip(wires).enumerate().map(|(index, (server, wire))| {
@@ -180,7 +197,8 @@ impl Plan {
         });
         let quorum = Quorum::new(voters.collect(), MAX_LEASE, node.runtime())?;
         let servers = self.stores.iter().filter(|server| !server.astray).map(|server| server.node.clone()).collect();
-        Ok(Arc::new(Recorder { quorum: Arc::new(quorum), trace: self.air.trace.clone(), servers, flaw: self.flaw }))
+        let recorder = Recorder { quorum: Arc::new(quorum), trace: self.air.trace.clone(), servers, flaw: self.flaw };
+        Ok((Arc::new(recorder), Weak::new()))
     }
 
     /// Lets everything happen; what went wrong beside the promises.
@@ -232,15 +250,19 @@ impl Plan {
                 busy.fetch_sub(1, Ordering::Relaxed);
             });
         }
+        // The last client ends the server of sessions.
+        self.sessions = None;
         director.sleep(Duration::from_secs(60)).await;
         self.trouble
     }
 
     /// What is left in a store. An idle semaphore keeps its size.
     async fn left(&self) -> Option<String> {
-        for (index, server) in self.stores.iter().enumerate() {
+        let stores = self.stores.iter().map(|server| Arc::<MemoryStore>::clone(&server.store) as Arc<dyn Backend>);
+        let sessions = self.sessions.iter().map(|sessions| Arc::new(sessions.store.clone()) as Arc<dyn Backend>);
+        for (index, store) in stores.chain(sessions).enumerate() {
             for name in NAMES.into_iter().chain(["permits"]) {
-                let found = server.store.inspect(Name::try_from(name.to_owned()).ok()?).await.ok()?;
+                let found = store.inspect(Name::try_from(name.to_owned()).ok()?).await.ok()?;
                 let in_use = |found: &lockkeeper::backend::Snapshot| !found.holders.is_empty() || !found.queue.is_empty();
                 if let Some(found) = found.filter(|found| name != "permits" || in_use(found)) {
                     return Some(format!("something is left in store {index}: {found:?}"));

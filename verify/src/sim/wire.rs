@@ -78,6 +78,18 @@ impl Line {
         self.answers_cut.store(answers, Ordering::Relaxed);
     }
 
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn passes_requests(&self) -> bool {
+        !self.is_dead() && !self.requests_cut.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn passes_answers(&self) -> bool {
+        !self.is_dead() && !self.answers_cut.load(Ordering::Relaxed)
+    }
+
     /// A value that the answer allows stays: a slow answer tells less, not that the clock was set.
     fn measured(&self, server: Instant, sent: Instant, heard: Instant) {
         let signed = |at: Instant| i64::try_from(at.as_nanos()).unwrap_or(i64::MAX);
@@ -97,11 +109,11 @@ impl Line {
 }
 
 /// What happens to one message and its answer.
-struct Fate {
-    there: Duration,
-    back: Duration,
-    request_lost: bool,
-    answer_lost: bool,
+pub(super) struct Fate {
+    pub(super) there: Duration,
+    pub(super) back: Duration,
+    pub(super) request_lost: bool,
+    pub(super) answer_lost: bool,
     copy_after: Option<Duration>,
 }
 
@@ -123,6 +135,32 @@ impl Wire {
         let request_lost =
             request_lost || self.line.dead.load(Ordering::Relaxed) || self.line.requests_cut.load(Ordering::Relaxed);
         Fate { there, back, request_lost, answer_lost, copy_after }
+    }
+
+    /// Draws something for a message of this client.
+    pub(super) fn drawn<T>(&self, draw: impl FnOnce(&mut fastrand::Rng) -> T) -> T {
+        draw(&mut self.chance.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// How long a message takes at most, in microseconds.
+    pub(super) fn longest(&self) -> u64 {
+        if self.air.calm.load(Ordering::Relaxed) { 1_000 } else { self.air.faults.delay }
+    }
+
+    /// The fate of a message where the connection breaks if one is lost: that happens less often, and nothing is doubled.
+    pub(super) fn fate_in_order(&self) -> Fate {
+        let (faults, calm, longest) = (self.air.faults, self.air.calm.load(Ordering::Relaxed), self.longest());
+        self.drawn(|chance| {
+            let mut hit = |percent: u8| chance.u16(0..500) < percent.into() && !calm;
+            let (request_lost, answer_lost) = (hit(faults.lose_request), hit(faults.lose_answer));
+            let mut time = || Duration::from_micros(chance.u64(0..=longest));
+            Fate { there: time(), back: time(), request_lost, answer_lost, copy_after: None }
+        })
+    }
+
+    pub(super) fn loses_notification(&self) -> bool {
+        let (percent, calm) = (self.air.faults.lose_notification, self.air.calm.load(Ordering::Relaxed));
+        self.drawn(|chance| chance.u8(0..100) < percent) && !calm
     }
 
     /// Carries a message to the store and its answer back; `arrive` is what the store does, `answered` notes what the client is told.

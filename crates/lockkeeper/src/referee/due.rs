@@ -7,7 +7,7 @@ impl NameState {
     /// P4, P5 and P6: what should have happened before `scene.at`.
     pub(super) fn advance(&mut self, name: &str, scene: &mut Scene<'_>) {
         self.losses(name, scene);
-        if self.store_seen {
+        if self.store_seen && !scene.stopped {
             self.orphans(name, scene);
             self.waits(name, scene);
             self.unnoticed(name, scene);
@@ -69,15 +69,16 @@ impl NameState {
             return;
         }
         let (at, limits) = (scene.at, scene.limits);
+        let left = self.waited_from.map_or(0, |since| since.saturating_add(limits.dead_waiter));
         for (owner, hold) in &mut self.stored {
             let waits = self.calls.range((hold.client, 0)..=(hold.client, u64::MAX)).next().is_some();
-            let guarded = || self.believed.iter().any(|belief| belief.owner == *owner);
-            if hold.reported || !waits || guarded() {
+            if hold.reported || hold.noticed || !waits {
                 continue;
             }
             let Some(well) = scene.clients.get(&hold.client).and_then(|client| client.well_since(at)) else { continue };
             scene.verdict.checked(Promise::P6);
-            let since = hold.since.max(well);
+            // One whose caller left it alone is taken back later.
+            let since = hold.since.max(well).max(left);
             if at > since.saturating_add(limits.free_while_waited_for + 2 * limits.round_trip + limits.slack) {
                 hold.reported = true;
                 scene.verdict.add(Promise::P6, at, || {
@@ -110,6 +111,20 @@ impl NameState {
             });
             // Once for this wait.
             self.free_since = at;
+        }
+    }
+
+    /// The sessions of the store's clients count from now on.
+    pub(super) fn counts_anew(&mut self, at: u64) {
+        for hold in self.stored.values_mut() {
+            hold.orphan_since = hold.orphan_since.map(|_| at);
+        }
+    }
+
+    /// The client stops here, or cannot be heard any more: its session lasts from now on. Until then it could have released what nobody used.
+    pub(super) fn last_contact(&mut self, client: u32, at: u64) {
+        for hold in self.stored.values_mut().filter(|hold| hold.client == client) {
+            hold.orphan_since = hold.orphan_since.map(|_| at);
         }
     }
 }

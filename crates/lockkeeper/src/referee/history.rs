@@ -94,6 +94,8 @@ pub enum What {
     Took { name: String, permits: u32 },
     /// A call that waited for a latch returned: it was open.
     Opened { call: u64, name: String },
+    /// The store does not run from here on. It keeps what it knows.
+    StoreStopped,
     /// The store goes on after it stood still or was down, with all that it knew. Sessions of clients count from now on.
     StoreResumed,
     /// The last token of a grant: of the range that the store reserved, or the one on which several stores agreed. `clock`: the store's wall clock,

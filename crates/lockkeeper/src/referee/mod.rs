@@ -81,6 +81,8 @@ pub struct Referee {
     resources: BTreeMap<String, u64>,
     /// When the store was last not itself, and how far its clock fell behind then.
     unhealthy: Option<(u64, u64)>,
+    /// The store does not run.
+    stopped: bool,
     verdict: Verdict,
 }
 
@@ -90,6 +92,7 @@ struct Scene<'a> {
     limits: &'a Limits,
     clients: &'a BTreeMap<u32, ClientState>,
     unhealthy: Option<(u64, u64)>,
+    stopped: bool,
     verdict: &'a mut Verdict,
 }
 
@@ -110,6 +113,7 @@ impl Referee {
             clients: BTreeMap::new(),
             resources: BTreeMap::new(),
             unhealthy: None,
+            stopped: false,
             verdict: Verdict::default(),
         }
     }
@@ -167,7 +171,11 @@ impl Referee {
                     self.names.values_mut().for_each(|name| name.number.replaced());
                 }
             }
-            What::StoreResumed => self.names.values_mut().for_each(|name| name.counts_anew(event.at)),
+            What::StoreStopped => self.stopped = true,
+            What::StoreResumed => {
+                self.stopped = false;
+                self.names.values_mut().for_each(|name| name.counts_anew(event.at));
+            }
             What::Token { name, token, clock } => self.verdict.token(&self.limits, event.at, name, (*token, *clock)),
             What::Note { .. } => {}
             What::Wrote { resource, token, read, wrote } => self.write(event.at, resource, *token, *read, *wrote),
@@ -190,8 +198,8 @@ impl Referee {
     /// Checks everything that was due before `at`.
     fn advance(&mut self, at: u64) {
         self.now = self.now.max(at);
-        let Self { limits, now, names, clients, unhealthy, verdict, .. } = self;
-        let mut scene = Scene { at: *now, limits, clients, unhealthy: *unhealthy, verdict };
+        let Self { limits, now, names, clients, unhealthy, stopped, verdict, .. } = self;
+        let mut scene = Scene { at: *now, limits, clients, unhealthy: *unhealthy, stopped: *stopped, verdict };
         for (name, state) in names {
             state.advance(name, &mut scene);
         }
@@ -201,8 +209,8 @@ impl Referee {
         if !self.names.contains_key(name) {
             self.names.insert(name.to_owned(), NameState::default());
         }
-        let Self { limits, now, names, clients, unhealthy, verdict, .. } = self;
-        let mut scene = Scene { at: *now, limits, clients, unhealthy: *unhealthy, verdict };
+        let Self { limits, now, names, clients, unhealthy, stopped, verdict, .. } = self;
+        let mut scene = Scene { at: *now, limits, clients, unhealthy: *unhealthy, stopped: *stopped, verdict };
         let Some(state) = names.get_mut(name) else { return };
         match &event.what {
             What::Call { call, .. } => state.call(event.client, *call, event.at),
@@ -222,7 +230,12 @@ impl Referee {
             What::Held { owner, side, token, lease, clock, .. } => {
                 state.held(name, (event.client, owner), *side, (*token, *clock), *lease, &mut scene);
             }
-            What::Freed { owner, forced, .. } => state.freed(owner, *forced, event.at),
+            What::Freed { owner, forced, .. } => {
+                // Without a lease of its own this is how it ends.
+                if state.freed(owner, *forced, event.at) && scene.limits.session.is_some() {
+                    scene.verdict.checked(Promise::P5);
+                }
+            }
             What::Beside { owner, writer, .. } => state.writers.lets_in(owner, writer),
             What::Downgraded { from, to, .. } => state.downgraded(name, (from, to), &mut scene),
             What::Asks { change, .. } => state.number.asked(*change),
@@ -243,6 +256,11 @@ impl Referee {
             self.names.values_mut().for_each(|name| name.stopped(event.client, recently, event.at));
         }
         let state = self.clients.entry(event.client).or_default();
+        // Cut off in one direction it may have been heard of until its connection broke.
+        let stops = matches!(event.what, What::Crashed | What::Paused | What::Cut) || (state.cut && event.what != What::Healed);
+        if stops && self.limits.session.is_some() {
+            self.names.values_mut().for_each(|name| name.last_contact(event.client, event.at));
+        }
         match &event.what {
             What::Crashed => {
                 state.crashed = true;

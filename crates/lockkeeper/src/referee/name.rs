@@ -64,6 +64,8 @@ pub(super) struct Stored {
     pub(super) orphan_since: Option<u64>,
     /// `release()` said `Ok`, and nobody has got it since.
     pub(super) released: bool,
+    /// A guard was made of it.
+    pub(super) noticed: bool,
     pub(super) reported: bool,
 }
 
@@ -196,7 +198,7 @@ impl NameState {
             self.order(name, &belief, token, scene);
         }
         if let Some(stored) = self.stored.get_mut(&belief.owner) {
-            (stored.orphan_since, stored.released) = (None, false);
+            (stored.orphan_since, stored.released, stored.noticed) = (None, false, true);
         }
         self.believed.retain(|other| other.owner != belief.owner);
         self.believed.push(belief);
@@ -322,7 +324,17 @@ impl NameState {
         if !self.stored.contains_key(owner) {
             self.writers.granted(owner, side, at);
         }
-        let fresh = Stored { client, side, since: at, until, lease, orphan_since: None, released: false, reported: false };
+        let fresh = Stored {
+            client,
+            side,
+            since: at,
+            until,
+            lease,
+            orphan_since: None,
+            released: false,
+            noticed: false,
+            reported: false,
+        };
         let hold = self.stored.entry(owner.to_owned()).or_insert(fresh);
         if let Some(token) = token {
             self.forced.remove(owner);
@@ -335,9 +347,10 @@ impl NameState {
         self.mark_orphans(at);
     }
 
-    pub(super) fn freed(&mut self, owner: &str, forced: bool, at: u64) {
+    /// Tells whether nobody stood behind the hold any more.
+    pub(super) fn freed(&mut self, owner: &str, forced: bool, at: u64) -> bool {
         self.store_seen = true;
-        self.stored.remove(owner);
+        let orphan = self.stored.remove(owner).is_some_and(|hold| hold.orphan_since.is_some());
         self.free_since = at;
         if forced {
             self.forced.insert(owner.to_owned());
@@ -345,6 +358,7 @@ impl NameState {
         for belief in self.believed.iter_mut().filter(|belief| belief.owner == owner) {
             (belief.gone, belief.forced) = (Some(at), belief.forced || forced);
         }
+        orphan
     }
 
     pub(super) fn forget(&mut self, at: u64) {

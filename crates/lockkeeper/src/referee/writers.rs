@@ -57,11 +57,4 @@ impl NameState {
             scene.verdict.add(Promise::P1, scene.at, || format!("{name:?}: {other} wrote before the writer {from} read as {to}"));
         }
     }
-
-    /// The sessions of the store's clients count from now on.
-    pub(super) fn counts_anew(&mut self, at: u64) {
-        for hold in self.stored.values_mut() {
-            hold.orphan_since = hold.orphan_since.map(|_| at);
-        }
-    }
 }
