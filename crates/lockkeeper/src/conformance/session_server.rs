@@ -44,9 +44,12 @@ pub(super) struct State {
     pub(super) observer: Observer,
 }
 
+/// Called after every step that changes a name.
+type Observing = dyn Fn(&Changed) + Send + Sync;
+
 /// Who is told of every step that changes a name.
 #[derive(Clone, Default)]
-pub(super) struct Observer(pub(super) Option<Arc<dyn Fn(&Changed) + Send + Sync>>);
+pub(super) struct Observer(pub(super) Option<Arc<Observing>>);
 
 impl std::fmt::Debug for Observer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
