@@ -157,7 +157,7 @@ fn p1_a_hold_in_a_session_ends_when_the_store_says_so() {
     let long = [call(0, 1), held(1, 1, "1:1", Side::Exclusive), granted(1, 1, "1:1", Side::Exclusive)];
     let told = event(3_500, 1, What::Lost { name: "n".into(), owner: "1:1".into() });
     let next = [call(4_000, 2), held(4_001, 2, "2:1", Side::Exclusive), granted(4_001, 2, "2:1", Side::Exclusive)];
-    assert_eq!(broken(IN_SESSION, &[&long[..], &[told.clone()], &next].concat(), 4_002), [Promise::P4, Promise::P1]);
+    assert_eq!(broken(IN_SESSION, &[&long[..], std::slice::from_ref(&told), &next].concat(), 4_002), [Promise::P4, Promise::P1]);
     let told = event(2_960, 1, What::Lost { name: "n".into(), owner: "1:1".into() });
     assert_eq!(broken(IN_SESSION, &[&long[..], &[told, freed(3_000, 1, "1:1", false)], &next].concat(), 4_002), []);
 }

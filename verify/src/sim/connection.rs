@@ -312,7 +312,9 @@ impl Connection {
                     event = below.next() => event,
                 };
                 let (Some(connection), sender) = (weak.upgrade(), sender.clone()) else { return };
-                connection.tell(move || drop(sender.send(event)));
+                connection.tell(move || {
+                    let _ = sender.send(event);
+                });
             }
         });
         events

@@ -232,7 +232,8 @@ impl Referee {
             }
             What::Freed { owner, forced, .. } => {
                 // Without a lease of its own this is how it ends.
-                if state.freed(owner, *forced, event.at) && scene.limits.session.is_some() {
+                let ended = state.freed(owner, *forced, event.at);
+                if ended && scene.limits.session.is_some() {
                     scene.verdict.checked(Promise::P5);
                 }
             }
