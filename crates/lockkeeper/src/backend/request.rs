@@ -123,7 +123,7 @@ pub struct Acquire {
 
 /// Whether a request registers its client among those that wait for a mutex. A release wakes the client that registered first, and no other.
 ///
-/// A client that registers [listens in turn](Watch::in_turn) before. Registered twice it keeps its place. Its place ends when it is woken or granted.
+/// A client that registers [listens in turn](super::Watch::in_turn) before. Registered twice it keeps its place. Its place ends when it is woken or granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Register {
