@@ -1,6 +1,6 @@
 //! Fuzz targets: what users, files and servers may say must lead to an answer or an error, never to a panic or to work without bounds.
 //!
-//! `verify/fuzz` runs them with libFuzzer, `tests/fuzz.rs` with bytes drawn from seeds and with the [corpus](corpus).
+//! `verify/fuzz` runs them with libFuzzer, `tests/fuzz.rs` with bytes drawn from seeds and with the folder `corpus`.
 
 mod bytes;
 mod targets;
