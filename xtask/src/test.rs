@@ -84,13 +84,13 @@ const NOT_IN_THE_PROGRAM: &[&str] = &["icu_normalizer", "unicode-normalization"]
 const ALL_BUT_ETCD: &str =
     "--features=blocking,testing,redis,redis-tls,sqlite,postgres,mysql,zookeeper,zookeeper-tls,config,conformance";
 
-/// What all tests may take, building them included.
+/// What all tests may take once they are built.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
 /// The steps of `--fast`. They install nothing.
 const FAST: [&str; 5] = ["fmt", "clippy", "dependencies", "deny", "test"];
 
-/// What the tests of `--fast` may take, building them included.
+/// What the tests of `--fast` may take once they are built.
 const FAST_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Runs the steps with these names, or all of them; stops at the first that fails. With `--fast`, only those of them that are quick.
