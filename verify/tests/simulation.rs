@@ -27,7 +27,7 @@ fn sound(seed: u64) -> History {
 }
 
 /// Seeds that found a defect of the library or of the referee, which was mended.
-const FOUND: [u64; 12] = [
+const FOUND: [u64; 14] = [
     3_834,
     5_002_257,
     5_010_304,
@@ -40,6 +40,8 @@ const FOUND: [u64; 12] = [
     10_000_000_000_000_999,
     10_000_000_000_001_709,
     10_000_000_000_030_391,
+    10_000_000_001_074_247,
+    10_000_000_001_082_847,
 ];
 
 #[test]

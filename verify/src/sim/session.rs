@@ -22,6 +22,9 @@ use super::trace::Trace;
 /// How long a session lasts at the server without a word from its client.
 pub(super) const LASTS: Duration = LEASE;
 
+/// Longer than a history lasts.
+const WHOLE_HISTORY: Duration = Duration::from_secs(3_600);
+
 /// What the server holds, as the referee was told.
 #[derive(Debug)]
 pub(super) struct Book {
@@ -204,7 +207,9 @@ impl Layer for SessionLink {
         )
     }
 
-    fn count(&self, request: Count) -> Reply<'_, CountOutcome> {
+    fn count(&self, mut request: Count) -> Reply<'_, CountOutcome> {
+        // Nothing is refused for being late here. ZooKeeper and etcd compare versions, so what comes late cannot count again.
+        request.remember = WHOLE_HISTORY;
         self.connection.carry(move |store| Box::pin(async move { store.count(request).await }), |_, _| {})
     }
 

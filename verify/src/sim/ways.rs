@@ -63,10 +63,10 @@ pub(super) async fn carry_requests(
         while !line.passes_requests() && !line.is_dead() {
             server.sleep(LOOKING).await;
         }
-        // The client has another connection, which the server listens to.
+        // The client has another connection, which the server listens to; it closes this one.
         let moved = accepted.load(Ordering::Relaxed) > number;
         if moved || line.is_dead() || message.request_lost {
-            if let Some(connection) = connection.upgrade().filter(|_| message.request_lost) {
+            if let Some(connection) = connection.upgrade().filter(|_| !line.is_dead()) {
                 connection.break_off(number);
             }
             return;

@@ -121,7 +121,7 @@ impl NameState {
         }
     }
 
-    /// The client stops here, or cannot be heard any more: its session lasts from now on. Until then it could have released what nobody used.
+    /// The client stops here, or goes on: its session lasts from now on.
     pub(super) fn last_contact(&mut self, client: u32, at: u64) {
         for hold in self.stored.values_mut().filter(|hold| hold.client == client) {
             hold.orphan_since = hold.orphan_since.map(|_| at);

@@ -257,9 +257,9 @@ impl Referee {
             self.names.values_mut().for_each(|name| name.stopped(event.client, recently, event.at));
         }
         let state = self.clients.entry(event.client).or_default();
-        // Cut off in one direction it may have been heard of until its connection broke.
-        let stops = matches!(event.what, What::Crashed | What::Paused | What::Cut) || (state.cut && event.what != What::Healed);
-        if stops && self.limits.session.is_some() {
+        // It may have been heard of until here. Cut off in one direction that is until its connection breaks; and it goes on from here.
+        let heard = state.cut || !matches!(event.what, What::Disturbed { .. });
+        if heard && self.limits.session.is_some() {
             self.names.values_mut().for_each(|name| name.last_contact(event.client, event.at));
         }
         match &event.what {
