@@ -40,7 +40,7 @@ pub(crate) struct Crew(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     tasks: Vec<(Arc<Ready>, BoxFuture<'static, ()>)>,
-    /// Of whoever drives it.
+    /// The waker of the task that drives it.
     waker: Option<Waker>,
     gone: bool,
 }

@@ -81,7 +81,7 @@ pub(super) fn history(data: &[u8]) {
     let whole = lines(data).join(&b'\n');
     let (mut referee, mut end) = (Referee::new(Limits::default()), 0);
     for event in read(whole.as_slice()).map_while(Result::ok) {
-        // Time does not go back: whoever merges histories sorts them.
+        // Time does not go back: the program that merges histories sorts them.
         if event.at >= end {
             end = event.at;
             referee.observe(&event);

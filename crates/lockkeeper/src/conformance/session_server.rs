@@ -143,7 +143,7 @@ impl State {
         self.sessions.values_mut().for_each(|(_, heard)| *heard = now);
     }
 
-    /// Tells the observer who holds the name now, and which number it has.
+    /// Tells the observer the holders of the name, and its number.
     fn changed(&self, name: &Name, forced: bool) {
         let Some(observer) = &self.observer.0 else { return };
         // Nothing here ends by the clock.

@@ -53,7 +53,7 @@ pub struct SessionStore {
 pub struct Changed {
     /// Where.
     pub name: Name,
-    /// Who holds it now.
+    /// Its holders now.
     pub holders: Vec<Holder>,
     /// The number of a latch or a counting semaphore.
     pub value: Option<i64>,

@@ -33,7 +33,7 @@ pub(crate) enum Flaw {
     NoReleaseBehind,
     /// Renewals do not say until when the hold is counted on.
     NoReach,
-    /// Who waits does not register, so a release wakes all.
+    /// Waiters do not register, so a release wakes all.
     NeverRegisters,
 }
 
