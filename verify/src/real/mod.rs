@@ -258,15 +258,18 @@ fn disturbances(events: &mut Vec<Event>, faults: &[Fault]) -> Result<(), String>
     });
     let begin = begin.ok_or("the history does not say when it began")?;
     let clients = events.iter().map(|event| event.client).filter(|client| *client < u32::MAX).max().unwrap_or(0);
+    let mut times: Vec<u64> = events.iter().map(|event| event.at).collect();
+    times.sort_unstable();
     let mut more = Vec::new();
     for fault in faults {
         let (from, to) = (fault.from.saturating_sub(begin), fault.to.saturating_sub(begin));
         let mut at = |at: u64, client: u32, what: What| more.push(Event { at, client, what });
         at(from, 0, What::Note { text: fault.what.to_owned() });
         if let Some(Forgot { from, to, all }) = fault.forgot {
-            // What was asked for before may be lost.
+            // What was asked for before may be lost, at any moment of this time: also right before the next thing that happens.
             let (from, to) = (from.saturating_sub(begin), to.saturating_sub(begin));
-            for when in (from..to).step_by(STEP as usize).chain([to]) {
+            let (first, last) = (times.partition_point(|time| *time < from), times.partition_point(|time| *time < to));
+            for when in (from..to).step_by(STEP as usize).chain(times[first..last].iter().copied()).chain([to]) {
                 at(when, 0, What::Unhealthy { forgot: all, lag: 0 });
             }
         }
@@ -277,7 +280,9 @@ fn disturbances(events: &mut Vec<Event>, faults: &[Fault]) -> Result<(), String>
             }
         }
     }
-    events.append(&mut more);
+    // What was done comes before what the clients saw at the same time.
+    more.append(events);
+    *events = more;
     events.sort_by_key(|event| event.at);
     Ok(())
 }
@@ -308,5 +313,48 @@ impl Drop for Torture {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockkeeper::referee::Side;
+
+    use super::*;
+
+    /// A millisecond, and when the test's fault began and ended.
+    const MS: u64 = 1_000_000;
+    const FAULT: (u64, u64) = (100 * MS, 131 * MS);
+
+    fn granted(sent: u64, at: u64, owner: &str, token: u64) -> Event {
+        let (name, owner, lease) = ("fair".to_owned(), owner.to_owned(), 2_000 * MS);
+        Event {
+            at,
+            client: 1,
+            what: What::Granted { call: token, name, owner, side: Side::Exclusive, token: Some(token), sent, lease },
+        }
+    }
+
+    /// What the judges find when one hold is followed by another that was asked for and granted at these times, before the first one ended.
+    fn found(first: (u64, u64), second: (u64, u64)) -> (usize, usize) {
+        let begin = Event { at: 0, client: 0, what: What::Note { text: "begins at 0".to_owned() } };
+        let mut events = vec![begin, granted(first.0, first.1, "1", 5), granted(second.0, second.1, "2", 6)];
+        let (from, to) = FAULT;
+        let forgot = Some(Forgot { from, to, all: false });
+        disturbances(&mut events, &[Fault { what: "release by force", from, to, outage: false, forgot }]).expect("disturbances");
+        (judge(&events).violations.len(), put_in_order(&events).broken.len())
+    }
+
+    #[test]
+    fn a_lock_that_is_taken_away_as_soon_as_it_is_granted_may_be_granted_again_at_once() {
+        let sent = 120 * MS + 100_000;
+        assert_eq!(found((sent, sent + 200_000), (sent + 300_000, sent + 900_000)), (0, 0));
+    }
+
+    #[test]
+    fn before_and_after_a_fault_nothing_is_excused() {
+        let ((before, _), after) = (FAULT, FAULT.1 + MS);
+        assert_eq!(found((before - 9 * MS, before - 8 * MS), (before - 7 * MS, before - 6 * MS)), (1, 1));
+        assert_eq!(found((after, after + 1), (after + 2, after + 3)), (1, 1));
     }
 }
