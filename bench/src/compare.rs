@@ -48,6 +48,6 @@ fn figures(shows: Shows) -> Vec<(&'static str, Figure)> {
             client,
             server,
         ],
-        Shows::Throughput | Shows::Keeping | Shows::Rate | Shows::Readers => vec![rate, client, server],
+        Shows::Throughput | Shows::Keeping | Shows::Rate | Shows::Readers | Shows::Sales => vec![rate, client, server],
     }
 }

@@ -64,6 +64,8 @@ pub(crate) enum Shows {
     Keeping,
     Rate,
     Readers,
+    /// What was sold under a lock that many want, and what was lost.
+    Sales,
     /// Cycles, with what they ask of a database and what it writes for them.
     Statements,
     /// The same of a lock that many want.
@@ -201,7 +203,7 @@ fn queues() -> [Course; 5] {
 
 /// All of them, in the order of the page.
 pub(crate) fn all(quick: bool) -> Vec<Course> {
-    use Shows::{Contention, Crowd, Keeping, Latency, Rate, Readers, Throughput};
+    use Shows::{Contention, Crowd, Keeping, Latency, Rate, Readers, Sales, Throughput};
     let degraded = |servers, frozen| Place::Redis { servers, frozen };
     let all = vec![
         Course::new(
@@ -264,7 +266,10 @@ pub(crate) fn all(quick: bool) -> Vec<Course> {
             Crowd,
             &["mutex"],
         ),
+        Course::new("d-fair100", "100 tasks of one process wait in order", &["crowd", "tasks=100"], ONE, Crowd, &["fair"]).thorough(),
         Course::new("d-fair", "1,000 tasks of one process wait in order", &["crowd", "tasks=1000"], ONE, Crowd, &["fair"]),
+        Course::new("d-fair10k", "10,000 tasks of one process wait in order", &["crowd", "tasks=10000"], ONE, Crowd, &["fair"])
+            .thorough(),
         Course::new(
             "e",
             "100,000 locks held and kept alive",
@@ -284,7 +289,17 @@ pub(crate) fn all(quick: bool) -> Vec<Course> {
             Readers,
             &["rwlock", "redisson-rw", "rlock-rw"],
         ),
+        Course::new(
+            "g2",
+            "64 readers and a writer that rests for 20 ms after each turn",
+            &["readers", "tasks=65", "rest=20000"],
+            ONE,
+            Readers,
+            &["rwlock", "rlock-rw"],
+        )
+        .thorough(),
         Course::new("h", "64 tasks want one of 8 permits", &["contend", "tasks=64"], ONE, Rate, &["permit", "redisson-permit"]),
+        Course::new("h8", "8 tasks on 8 permits", &["contend", "tasks=8"], ONE, Rate, &["permit", "redisson-permit"]).thorough(),
         Course::new("i3", "majority of three servers", &["cycle", "tasks=1"], degraded(3, 0), Latency, MAJORITY),
         Course::new(
             "i3-frozen",
@@ -345,6 +360,16 @@ pub(crate) fn all(quick: bool) -> Vec<Course> {
             Latency,
             &["true", "flock-run", "run"],
         ),
+        Course::new(
+            "k",
+            "a hot name: 64 tasks in each of 8 processes sell from one stock, which each reads and then writes under the lock",
+            &["contend", "tasks=64", "sell=1"],
+            ONE,
+            Sales,
+            &["mutex", "redisson", "rslock", "redsync"],
+        )
+        .processes(8)
+        .thorough(),
     ];
     let all = all.into_iter().chain(databases()).chain(queues());
     let mut all: Vec<Course> = all.filter(|course| !(quick && course.thorough)).collect();

@@ -86,6 +86,9 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
             beside("b64", "mutex", "redisson", Heat::server_micros),
         ),
         goal("b", "512 tasks: cycles/s over the floor's", AtLeast(1.25), beside("b512", "mutex", "floor", rate)),
+        goal("b", "16 tasks: cycles/s over rslock's", AtLeast(0.8), beside("b16", "mutex", "rslock", rate)),
+        goal("b", "64 tasks: the same", AtLeast(1.0), beside("b64", "mutex", "rslock", rate)),
+        goal("b", "512 tasks: the same", AtLeast(1.5), beside("b512", "mutex", "rslock", rate)),
         goal(
             "c",
             "8 processes that rest between turns: hand-over p50 over Redisson's",
@@ -125,11 +128,25 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
         goal(
             "c",
             "64 tasks of one process: acquisitions/s over Redisson's",
-            AtLeast(5.0),
+            AtLeast(30.0),
             beside("c64", "mutex", "redisson", rate),
         ),
-        goal("c", "`FairMutex`, 8 processes: slowest contender over fastest", AtLeast(0.9), results.evenness("c8p", "fair")),
-        goal("c", "`FairMutex`, 64 tasks: slowest contender over fastest", AtLeast(0.9), results.evenness("c64", "fair")),
+        goal("c", "8 processes that ask again at once: hand-over p50 over a bare PING", AtMost(3.5), {
+            let ping = results.median("a", "pings", half).map(|two| two / 2.0);
+            results.median("c8p", "mutex", handed).zip(ping).map(|(handed, ping)| handed / ping)
+        }),
+        goal("c", "64 processes: acquisitions/s over those of 2", AtLeast(0.8), {
+            let two = results.median("c2p", "mutex", rate);
+            results.median("c64p", "mutex", rate).zip(two).map(|(many, two)| many / two)
+        }),
+        goal("c", "64 processes: slowest contender over fastest", AtLeast(0.5), results.evenness("c64p", "mutex", None)),
+        goal(
+            "c",
+            "`FairMutex`, 8 processes: slowest contender over fastest",
+            AtLeast(0.9),
+            results.evenness("c8p", "fair", None),
+        ),
+        goal("c", "`FairMutex`, 64 tasks: slowest contender over fastest", AtLeast(0.9), results.evenness("c64", "fair", None)),
         goal("d", "`Mutex`: requests per hand-over", AtMost(2.0), results.median("d", "mutex", Heat::requests_each)),
         goal(
             "d",
@@ -137,10 +154,36 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
             AtMost(2048.0),
             results.median("d", "mutex", |heat| heat.fact("bytes per waiter")),
         ),
+        goal(
+            "d",
+            "`FairMutex`, 1,000 waiters: requests per hand-over",
+            AtMost(2.0),
+            results.median("d-fair", "fair", Heat::requests_each),
+        ),
+        goal("d", "`FairMutex`, 10,000 waiters: the same", AtMost(2.0), results.median("d-fair10k", "fair", Heat::requests_each)),
+        goal("d", "`FairMutex`, 10,000 waiters: server CPU per hand-over over that of 100", AtMost(3.0), {
+            let few = results.median("d-fair100", "fair", Heat::server_micros);
+            results.median("d-fair10k", "fair", Heat::server_micros).zip(few).map(|(many, few)| many / few)
+        }),
+        goal("e", "server CPU over Redisson's", AtMost(1.0), beside("e", "mutex", "redisson", |heat| heat.server_cpu)),
         goal("e", "client: % of a core", AtMost(5.0), share(|heat| heat.client_cpu)),
         goal("e", "server: % of a core", AtMost(5.0), share(|heat| heat.server_cpu)),
         goal("e", "requests per renewal round of 10 s, 100,000 held", AtMost(100.0), results.median("e", "mutex", rounds)),
         goal("f", "re-entries/s over Redisson's", AtLeast(1000.0), beside("f", "owner", "redisson", rate)),
+        goal(
+            "g",
+            "a writer that asks again at once: reads/s over rlock's",
+            AtLeast(2.0),
+            beside("g", "rwlock", "rlock-rw", Heat::reads),
+        ),
+        goal("g", "a writer that rests: reads/s over rlock's", AtLeast(5.0), beside("g2", "rwlock", "rlock-rw", Heat::reads)),
+        goal("h", "64 tasks: operations/s over Redisson's", AtLeast(5.0), beside("h", "permit", "redisson-permit", rate)),
+        goal("j", "`lockkeeper run` over `true`, µs", AtMost(5_000.0), {
+            let bare = results.median("j-run", "true", half);
+            results.median("j-run", "run", half).zip(bare).map(|(run, bare)| run - bare)
+        }),
+        goal("k", "sales/s over Redisson's", AtLeast(4.0), beside("k", "mutex", "redisson", rate)),
+        goal("k", "sales lost, all heats together", AtMost(0.0), results.of("k", "mutex").last().map(Heat::lost)),
         goal("i", "one of three frozen, over all well", AtMost(1.5), frozen("i3", "i3-frozen", "redlock")),
         goal("i", "two of five frozen, over all well", AtMost(1.5), frozen("i5", "i5-frozen", "redlock")),
         goal("i", "rslock, one of three frozen, over all well", AtLeast(100.0), frozen("i3", "i3-frozen", "rslock")),

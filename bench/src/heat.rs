@@ -80,7 +80,10 @@ impl<'a> Field<'a> {
                 let (before, cpu) = (self.says(well), running.cpu());
                 match running.run(self.limit()) {
                     Ok(reports) => {
-                        let heat = Heat::new(reports, running.cpu() - cpu, before, self.says(well));
+                        let mut heat = Heat::new(reports, running.cpu() - cpu, before, self.says(well));
+                        if self.course.shows == Shows::Sales {
+                            heat.facts.insert("counted".to_owned(), counted(&self.servers[0], id));
+                        }
                         results.add(self.course.id, id, heat);
                     }
                     Err(why) => {
@@ -169,6 +172,13 @@ fn says(servers: &[Server]) -> ServerSays {
         all.keys += told.keys;
     }
     all
+}
+
+/// What the counter says that a contestant's lock protects.
+fn counted(server: &Server, id: &str) -> f64 {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{}", server.port));
+    let read = client.and_then(|client| redis::cmd("GET").arg(format!("{id}:sold")).query(&mut client.get_connection()?));
+    read.unwrap_or(f64::NAN)
 }
 
 /// Commands that scripts do not call, so that counting them counts what clients sent. A script is one of them, whatever it calls.

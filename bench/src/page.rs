@@ -14,25 +14,25 @@ type Column = (&'static str, Cell);
 enum Cell {
     /// A figure of a heat: median, lowest and highest.
     Of(Figure),
-    /// How evenly the contenders had their turns.
-    Evenness,
+    /// How evenly the contenders had their turns: the tasks, or so many processes.
+    Evenness(Option<usize>),
 }
 
-fn columns(shows: Shows) -> Vec<Column> {
+fn columns(course: &Course) -> Vec<Column> {
     let half: Column = ("p50, µs", Cell::Of(|heat| heat.half));
     let most: Column = ("p99, µs", Cell::Of(|heat| heat.most));
     let rate = |head| (head, Cell::Of(Heat::rate as Figure));
     let client: Column = ("client CPU, µs each", Cell::Of(Heat::client_micros));
     let server: Column = ("server CPU, µs each", Cell::Of(Heat::server_micros));
     let written: Column = ("bytes written each", Cell::Of(Heat::written_each));
-    match shows {
+    match course.shows {
         Shows::Latency => vec![half, most],
         Shows::Throughput => vec![rate("cycles/s"), client, server, half, most],
         Shows::Contention => vec![
             rate("acquisitions/s"),
             ("hand-over p50, µs", Cell::Of(|heat| heat.handed_half)),
             ("hand-over p99, µs", Cell::Of(|heat| heat.handed_most)),
-            ("slowest / fastest", Cell::Evenness),
+            ("slowest / fastest", Cell::Evenness(None)),
             client,
             server,
         ],
@@ -56,27 +56,25 @@ fn columns(shows: Shows) -> Vec<Column> {
             rate("acquisitions/s"),
             ("hand-over p50, µs", Cell::Of(|heat| heat.handed_half)),
             ("hand-over p99, µs", Cell::Of(|heat| heat.handed_most)),
-            ("slowest / fastest", Cell::Evenness),
+            ("slowest / fastest", Cell::Evenness(None)),
             ("requests each", Cell::Of(Heat::requests_each)),
             written,
         ],
         Shows::Rate => vec![rate("operations/s"), client, server],
-        Shows::Readers => vec![
-            ("reads/s", Cell::Of(|heat| (heat.operations() - writes(heat)) / heat.seconds)),
-            ("writes/s", Cell::Of(|heat| writes(heat) / heat.seconds)),
+        Shows::Readers => vec![("reads/s", Cell::Of(Heat::reads)), ("writes/s", Cell::Of(Heat::writes)), client, server],
+        Shows::Sales => vec![
+            rate("sales/s"),
+            ("lost, all heats together", Cell::Of(Heat::lost)),
+            ("slowest / fastest process", Cell::Evenness(Some(course.processes))),
             client,
             server,
         ],
     }
 }
 
-fn writes(heat: &Heat) -> f64 {
-    heat.counts.last().map_or(0.0, |&writes| writes as f64)
-}
-
 /// The table of a course.
 pub(crate) fn table(course: &Course, results: &Results) -> String {
-    let columns = columns(course.shows);
+    let columns = columns(course);
     let mut text = String::from("|  |");
     columns.iter().for_each(|(head, _)| {
         let _ = write!(text, " {head} |");
@@ -111,7 +109,9 @@ fn one_line(text: &str) -> String {
 
 fn shown(cell: &Cell, course: &'static str, id: &'static str, results: &Results) -> String {
     match cell {
-        Cell::Evenness => results.evenness(course, id).map_or_else(String::new, |even| format!("{even:.2}")),
+        Cell::Evenness(processes) => {
+            results.evenness(course, id, *processes).map_or_else(String::new, |even| format!("{even:.2}"))
+        }
         Cell::Of(figure) => match results.spread(course, id, *figure) {
             Some((half, least, most)) if results.of(course, id).len() > 1 && !half.is_nan() => {
                 format!("{} ({} – {})", plain(half), plain(least), plain(most))

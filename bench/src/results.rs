@@ -51,7 +51,7 @@ impl Heat {
                     .iter()
                     .map(|&[task, asked, granted, released]| [process * 1_000_000 + task, asked, granted, released]),
             );
-            facts.extend(report.facts);
+            report.facts.into_iter().for_each(|(what, value)| *facts.entry(what).or_default() += value);
         }
         let handed = hand_overs(turns);
         Self {
@@ -93,6 +93,23 @@ impl Heat {
 
     pub(crate) fn written_each(&self) -> f64 {
         self.written / self.operations().max(1.0)
+    }
+
+    /// Turns in which not the last one to write was the last one to read: two were inside.
+    pub(crate) fn lost(&self) -> f64 {
+        self.fact("sold") - self.fact("counted")
+    }
+
+    pub(crate) fn reads(&self) -> f64 {
+        (self.operations() - self.written_turns()) / self.seconds
+    }
+
+    pub(crate) fn writes(&self) -> f64 {
+        self.written_turns() / self.seconds
+    }
+
+    fn written_turns(&self) -> f64 {
+        self.counts.last().map_or(0.0, |&writes| writes as f64)
     }
 
     pub(crate) fn fact(&self, what: &str) -> f64 {
@@ -145,13 +162,15 @@ impl Results {
         (!ratios.is_empty()).then(|| median(ratios))
     }
 
-    /// The slowest contender's turns over the fastest's, all heats together.
-    pub(crate) fn evenness(&self, course: &'static str, who: &'static str) -> Option<f64> {
+    /// The slowest contender's turns over the fastest's, all heats together. A contender is a task, or all tasks of one of so many processes.
+    pub(crate) fn evenness(&self, course: &'static str, who: &'static str, processes: Option<usize>) -> Option<f64> {
         let heats = self.of(course, who);
-        let mut sums = vec![0; heats.first()?.counts.len()];
+        let tasks = heats.first()?.counts.len();
+        let mut sums = vec![0; processes.unwrap_or(tasks)];
         for heat in heats {
-            for (sum, count) in sums.iter_mut().zip(&heat.counts) {
-                *sum += count;
+            for (task, count) in heat.counts.iter().enumerate() {
+                let index = task * sums.len() / tasks.max(1);
+                sums[index] += count;
             }
         }
         let (least, most) = (*sums.iter().min()?, *sums.iter().max()?);

@@ -6,6 +6,7 @@
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the machine's clock, and is no part of the library")]
 
 mod order;
+mod till;
 mod work;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use std::io::Write as _;
 use serde::Serialize;
 
 pub use order::Order;
+pub use till::Till;
 pub use work::{Lock, contend, cycle, now, readers};
 
 /// What came of a heat.

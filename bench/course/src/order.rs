@@ -1,6 +1,11 @@
 //! What a contestant is told: a workload, and words like `tasks=64`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::OnceCell;
+
+use crate::Till;
 
 /// A workload and its numbers.
 #[derive(Debug)]
@@ -8,6 +13,7 @@ pub struct Order {
     /// Which one.
     pub workload: String,
     values: BTreeMap<String, String>,
+    till: OnceCell<Option<Arc<Till>>>,
 }
 
 impl Order {
@@ -18,7 +24,7 @@ impl Order {
             let (key, value) = word.split_once('=').expect("key=value");
             (key.to_owned(), value.to_owned())
         });
-        Self { workload, values: values.collect() }
+        Self { workload, values: values.collect(), till: OnceCell::new() }
     }
 
     /// What was said of `key`.
@@ -45,6 +51,11 @@ impl Order {
     #[must_use]
     pub fn fraction(&self, key: &str) -> f64 {
         self.text(key).map_or(0.0, |text| text.parse().expect("a number"))
+    }
+
+    /// What is sold under the lock, with `sell=`: opened once.
+    pub(crate) async fn till(&self) -> Option<Arc<Till>> {
+        self.till.get_or_init(async || Till::open(self).await.map(Arc::new)).await.clone()
     }
 
     /// The servers.

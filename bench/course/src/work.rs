@@ -1,4 +1,4 @@
-//! The two workloads that everybody runs: own locks, and one lock that all want.
+//! The workloads that several run: own locks, one lock that all want, readers and a writer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,41 +47,65 @@ pub async fn cycle<L: Lock>(locks: &[Arc<L>], seconds: f64) -> Report {
     whole
 }
 
-/// The tasks want the same lock; each keeps it for `hold=` microseconds, and wants it again after `rest=` microseconds.
+/// The tasks want the same lock; each keeps it for `hold=` microseconds or sells once, and wants it again after `rest=` microseconds.
 pub async fn contend<L: Lock>(locks: &[Arc<L>], order: &Order, seconds: f64) -> Report {
     let [hold, rest] = ["hold", "rest"].map(|what| Duration::from_micros(order.fraction(what) as u64));
+    let till = order.till().await;
     let (_, until) = window(seconds);
-    let mut whole = all(locks, |lock, task| async move {
+    let work = |lock: Arc<L>, task: u64| {
+        let till = till.clone();
+        async move {
+            let mut report = Report { counts: vec![0], ..Report::default() };
+            while now() < until {
+                let asked = now();
+                let guard = lock.take().await;
+                let granted = now();
+                if !hold.is_zero() {
+                    tokio::time::sleep(hold).await;
+                }
+                if let Some(till) = &till {
+                    till.sell().await;
+                }
+                let released = now();
+                lock.give(guard).await;
+                if !rest.is_zero() {
+                    tokio::time::sleep(rest).await;
+                }
+                // A task that waits at the end still gets the lock, but it no longer counts.
+                if granted < until {
+                    report.counts[0] += 1;
+                    report.turns.push([task, asked, granted, released]);
+                }
+            }
+            report
+        }
+    };
+    let mut whole = all(locks, work).await;
+    whole.seconds = seconds;
+    match till {
+        Some(till) => whole.with("sold", till.sold() as f64),
+        None => whole,
+    }
+}
+
+/// Readers and a writer on what their locks say, each as fast as it can, but that the writer rests for `rest=` microseconds after each turn; its
+/// count is the last.
+pub async fn readers<R: Lock, W: Lock>(reading: &[Arc<R>], writing: &Arc<W>, order: &Order, seconds: f64) -> Report {
+    let writing = Arc::clone(writing);
+    let rest = Duration::from_micros(order.fraction("rest") as u64);
+    let written = tokio::spawn(async move {
+        let (_, until) = window(seconds);
         let mut report = Report { counts: vec![0], ..Report::default() };
         while now() < until {
-            let asked = now();
-            let guard = lock.take().await;
-            let granted = now();
-            if !hold.is_zero() {
-                tokio::time::sleep(hold).await;
-            }
-            let released = now();
-            lock.give(guard).await;
+            let guard = writing.take().await;
+            writing.give(guard).await;
+            report.counts[0] += 1;
             if !rest.is_zero() {
                 tokio::time::sleep(rest).await;
             }
-            // A task that waits at the end still gets the lock, but it no longer counts.
-            if granted < until {
-                report.counts[0] += 1;
-                report.turns.push([task, asked, granted, released]);
-            }
         }
         report
-    })
-    .await;
-    whole.seconds = seconds;
-    whole
-}
-
-/// Readers and a writer on what their locks say, each as fast as it can; the writer's count is the last.
-pub async fn readers<R: Lock, W: Lock>(reading: &[Arc<R>], writing: &Arc<W>, seconds: f64) -> Report {
-    let writing = [Arc::clone(writing)];
-    let written = tokio::spawn(async move { cycle(&writing, seconds).await });
+    });
     let mut report = cycle(reading, seconds).await;
     // A writer that never got in while they read gets in now.
     report.counts.extend(written.await.expect("no task panics").counts);

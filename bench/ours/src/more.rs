@@ -78,7 +78,7 @@ pub(crate) async fn readers(order: &Order) {
     let name = order.text("name").expect("a name");
     let reading: Vec<_> = (1..order.number("tasks")).map(|_| Arc::new(Reading(client.rwlock(name)))).collect();
     let writing = Arc::new(Writing(client.rwlock(name)));
-    heats(order, async |seconds| bench_course::readers(&reading, &writing, seconds).await).await;
+    heats(order, async |seconds| bench_course::readers(&reading, &writing, order, seconds).await).await;
 }
 
 /// Takes a lock that the same owner holds, by `as`: through an owner, or through the guard.

@@ -5,10 +5,12 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -77,12 +79,13 @@ func Race(order Order, named func(name string) Lock) {
 		}
 		locks[task] = named(name)
 	}
+	till := openTill(order)
 	heat := func(seconds float64) report {
 		switch order.Workload {
 		case "cycle":
 			return cycle(locks, seconds)
 		case "contend":
-			return contend(locks, order, seconds)
+			return contend(locks, order, till, seconds)
 		}
 		panic("it has no " + order.Workload)
 	}
@@ -124,7 +127,50 @@ func cycle(locks []Lock, seconds float64) report {
 	return whole
 }
 
-func contend(locks []Lock, order Order, seconds float64) report {
+// till is what the lock of the workload "hot name" protects: a counter on the server that is read and then written.
+type till struct {
+	stream net.Conn
+	answer *bufio.Reader
+	asking sync.Mutex
+	key    string
+	sold   atomic.Uint64
+}
+
+func openTill(order Order) *till {
+	if order.Text("sell") == "" {
+		return nil
+	}
+	stream, err := net.Dial("tcp", order.Addresses()[0])
+	Must(err)
+	return &till{stream: stream, answer: bufio.NewReader(stream), key: order.Text("name") + ":sold"}
+}
+
+func (t *till) sell() {
+	sold, _ := strconv.Atoi(t.ask("GET", t.key))
+	t.ask("SET", t.key, strconv.Itoa(sold+1))
+	t.sold.Add(1)
+}
+
+func (t *till) ask(words ...string) string {
+	request := fmt.Sprintf("*%d\r\n", len(words))
+	for _, word := range words {
+		request += fmt.Sprintf("$%d\r\n%s\r\n", len(word), word)
+	}
+	t.asking.Lock()
+	defer t.asking.Unlock()
+	_, err := t.stream.Write([]byte(request))
+	Must(err)
+	head, err := t.answer.ReadString('\n')
+	Must(err)
+	if head[0] != '$' || head[1] == '-' {
+		return ""
+	}
+	value, err := t.answer.ReadString('\n')
+	Must(err)
+	return strings.TrimSpace(value)
+}
+
+func contend(locks []Lock, order Order, till *till, seconds float64) report {
 	hold := time.Duration(order.number("hold", 0)) * time.Microsecond
 	rest := time.Duration(order.number("rest", 0)) * time.Microsecond
 	until := now() + int64(seconds*1e9)
@@ -137,6 +183,9 @@ func contend(locks []Lock, order Order, seconds float64) report {
 			granted := now()
 			if hold > 0 {
 				time.Sleep(hold)
+			}
+			if till != nil {
+				till.sell()
 			}
 			released := now()
 			give()
@@ -151,6 +200,9 @@ func contend(locks []Lock, order Order, seconds float64) report {
 		return part
 	})
 	whole.Seconds = seconds
+	if till != nil {
+		whole.Facts["sold"] = float64(till.sold.Load())
+	}
 	return whole
 }
 

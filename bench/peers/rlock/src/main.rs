@@ -38,7 +38,7 @@ fn main() {
         heats(&order, async |seconds| match order.workload.as_str() {
             "cycle" => cycle(&locks, seconds).await,
             "contend" => contend(&locks, &order, seconds).await,
-            "readers" => readers(&reading, &writing, seconds).await,
+            "readers" => readers(&reading, &writing, &order, seconds).await,
             other => panic!("it has no {other}"),
         })
         .await;

@@ -15,6 +15,7 @@ import java.util.stream.IntStream;
 abstract class Course {
     protected final String workload;
     protected final Map<String, String> order = new HashMap<>();
+    private Till till;
 
     protected Course(String[] words) {
         workload = words[0];
@@ -44,10 +45,18 @@ abstract class Course {
             case "cycle":
                 return Work.cycle(locks, seconds);
             case "contend":
-                return Work.contend(locks, number("hold", 0), number("rest", 0), seconds);
+                return Work.contend(locks, number("hold", 0), number("rest", 0), till(), seconds);
             default:
                 throw new IllegalArgumentException("it has no " + workload);
         }
+    }
+
+    /** What is sold under the lock, with {@code sell=}: opened once. */
+    private Till till() throws Exception {
+        if (till == null && order.containsKey("sell")) {
+            till = new Till(order.get("url"), order.get("name"));
+        }
+        return till;
     }
 
     /** Warms up, then runs a heat for every line of its input. */

@@ -23,6 +23,7 @@ final class Work {
     }
 
     private double seconds;
+    private String facts = "";
     private long count;
     private final List<Long> counts = new ArrayList<>();
     private long[] nanos = new long[1024];
@@ -58,8 +59,8 @@ final class Work {
         return whole;
     }
 
-    /** All want the same lock; each keeps it for so many microseconds, and wants it again after so many. */
-    static Work contend(List<Lock> locks, long hold, long rest, double seconds) throws Exception {
+    /** All want the same lock; each keeps it for so many microseconds or sells once, and wants it again after so many. */
+    static Work contend(List<Lock> locks, long hold, long rest, Till till, double seconds) throws Exception {
         long until = System.nanoTime() + (long) (seconds * 1e9);
         List<Task> tasks = new ArrayList<>();
         for (int index = 0; index < locks.size(); index++) {
@@ -71,6 +72,9 @@ final class Work {
                     Give taken = lock.take();
                     long granted = System.nanoTime();
                     pause(hold);
+                    if (till != null) {
+                        till.sell();
+                    }
                     long released = System.nanoTime();
                     taken.give();
                     pause(rest);
@@ -83,6 +87,7 @@ final class Work {
         }
         Work whole = all(tasks, true);
         whole.seconds = seconds;
+        whole.facts = till == null ? "" : "\"sold\":" + till.sold();
         return whole;
     }
 
@@ -137,7 +142,7 @@ final class Work {
 
     String json() {
         int step = timed / 20_000 + 1;
-        var text = new StringBuilder("{\"seconds\":" + seconds + ",\"counts\":" + counts + ",\"facts\":{},\"nanos\":[");
+        var text = new StringBuilder("{\"seconds\":" + seconds + ",\"counts\":" + counts + ",\"facts\":{" + facts + "},\"nanos\":[");
         for (int index = 0; index < timed; index += step) {
             text.append(index == 0 ? "" : ",").append(nanos[index]);
         }
