@@ -112,17 +112,14 @@ fn overlaps(log: &Path) -> (usize, usize) {
     (numbers.windows(2).filter(|pair| pair[1] < pair[0]).count(), numbers.len())
 }
 
-fn act(act: Act, running: &mut Running) {
+fn act(act: Act, running: &mut Running, watchdog: Option<Pid>) {
     match act {
         Command => drop(kill_process(running.command, Signal::KILL)),
         Runner => {
             let _ = running.runner.kill();
         }
         StopRunner => drop(kill_process(Pid::from_child(&running.runner), Signal::STOP)),
-        Watchdog => {
-            let Some(watchdog) = running.watchdog() else { return };
-            let _ = kill_process(watchdog, Signal::KILL);
-        }
+        Watchdog => drop(watchdog.map(|watchdog| kill_process(watchdog, Signal::KILL))),
     }
 }
 
@@ -152,9 +149,14 @@ fn rounds(url: &str, name: &str, log: &Path, rounds: usize) -> usize {
                     _ => {}
                 }
                 if *step == Watchdog {
-                    killed_watchdog = running.watchdog();
+                    // Seen once: the list of children may lack one for a moment. A watchdog that is killed although it was not seen is not waited for,
+                    // and then the runner would be killed in the same moment.
+                    until("its watchdog is seen, or it has ended", || {
+                        killed_watchdog = running.watchdog();
+                        killed_watchdog.is_some() || !is_running(Pid::from_child(&running.runner))
+                    });
                 }
-                act(*step, &mut running);
+                act(*step, &mut running, killed_watchdog);
                 // Sometimes at once, sometimes after the others could react.
                 std::thread::sleep(Duration::from_millis([0, 3, 15][(round + at + number) % 3]));
             }
