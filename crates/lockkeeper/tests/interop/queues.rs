@@ -13,14 +13,14 @@ use tokio::sync::Barrier;
 
 use crate::driver::{Driver, Told};
 use crate::free::{FreeTimes, Span};
-use crate::object::Object;
+use crate::object::{Object, Ours};
 use crate::shares::{continuous, continuous_plain};
 use crate::stalls::{Meter, Stalls, wall};
 use crate::world::{Java, Thread, World, unique};
 
 /// Who waits, in order of arrival. `R` is ours, `J` is theirs, `X` is one of ours whose process dies once all wait, `D` is one of theirs
-/// whose process is killed once all wait.
-const PATTERNS: [&str; 8] = ["RJR", "RJRJ", "JRJRJR", "RJXRJ", "JXRJR", "DJRJ", "RDJR", "JDRJ"];
+/// whose process is killed once all wait. Where one of ours that dies comes first, theirs is also the holder: only they are left to remove it.
+const PATTERNS: [&str; 9] = ["RJR", "RJRJ", "JRJRJR", "RJXRJ", "JXRJR", "DJRJ", "RDJR", "JDRJ", "XJJ"];
 /// The same with one side only.
 const CONTROLS: [&str; 2] = ["RRRR", "JJJJ"];
 
@@ -54,6 +54,11 @@ impl Cell {
     /// Whether a waiter of Java's is killed in it.
     fn is_doomed(&self) -> bool {
         self.pattern.contains('D')
+    }
+
+    /// Whether nobody of ours lives in it.
+    fn is_left_to_java(&self) -> bool {
+        self.pattern.starts_with('X')
     }
 
     /// How long all of it may last.
@@ -177,7 +182,7 @@ fn longest_idle(spans: &[Span], stalls: &Stalls) -> Result<Duration, String> {
 
 async fn run(world: Arc<World>, java: Java, doomed: Arc<Doomed>, free: Arc<FreeTimes>, cell: Cell) -> Found {
     let name = unique("queue");
-    let holder = Object::Fair.take(if cell.is_doomed() { &doomed.client } else { &world.client }, &name, None).await;
+    let holder = Holder::start(&world, &java, &doomed, &name, cell).await;
     free.add(&name);
     let (turns, mut waiters, mut dead, mut victim) = (Turns::default(), Vec::new(), None, None);
     let hold = cell.lasting / u32::try_from(cell.pattern.matches(['R', 'J']).count()).expect("few");
@@ -196,7 +201,8 @@ async fn run(world: Arc<World>, java: Java, doomed: Arc<Doomed>, free: Arc<FreeT
     }
     if let Some(mortal) = dead {
         mortal.die();
-        tokio::time::sleep(DEATH.saturating_sub(hold)).await;
+        // Those who are served before it take their time, too.
+        tokio::time::sleep(if cell.is_left_to_java() { DEATH } else { DEATH.saturating_sub(hold) }).await;
     }
     if let Some(victim) = &victim {
         doomed.die().await;
@@ -205,7 +211,7 @@ async fn run(world: Arc<World>, java: Java, doomed: Arc<Doomed>, free: Arc<FreeT
             return Err(format!("the waiter that was to die gave up before; the server has {}", state(&world, &name)));
         }
     }
-    holder.release().await.map_err(|error| error.to_string())?;
+    holder.release(&name).await?;
     let served = tokio::time::timeout(cell.limit(), futures_util::future::try_join_all(waiters)).await;
     match served {
         Ok(all) => drop(all.map_err(|panic| panic.to_string())?),
@@ -225,6 +231,34 @@ async fn run(world: Arc<World>, java: Java, doomed: Arc<Doomed>, free: Arc<FreeT
         return Err(format!("served in the order {turns:?}"));
     }
     Ok(spans)
+}
+
+/// Who holds the lock until all wait.
+enum Holder {
+    Ours(Ours),
+    Theirs(Thread),
+}
+
+impl Holder {
+    async fn start(world: &World, java: &Java, doomed: &Doomed, name: &str, cell: Cell) -> Self {
+        if cell.is_left_to_java() {
+            let thread = java.thread(&unique("holder"));
+            thread.ask(format!("fair lock {name} -1")).await;
+            return Self::Theirs(thread);
+        }
+        let client = if cell.is_doomed() { &doomed.client } else { &world.client };
+        Self::Ours(Object::Fair.take(client, name, None).await)
+    }
+
+    async fn release(self, name: &str) -> Result<(), String> {
+        match self {
+            Self::Ours(guard) => guard.release().await.map_err(|error| error.to_string()),
+            Self::Theirs(thread) => {
+                thread.ask(format!("fair unlock {name}")).await;
+                Ok(())
+            }
+        }
+    }
 }
 
 /// The queue with the scores relative to now in ms, who listens, and what is left of the holder's lease.
