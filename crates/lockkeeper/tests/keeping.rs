@@ -3,10 +3,11 @@
 
 use lockkeeper_testkit::poll::async_until_within;
 use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use lockkeeper::backend::{Backend, Renew, Renewed, Reply};
+use lockkeeper::backend::{Backend, ClientCard, Release, Released, Renew, Renewed, Reply};
 use lockkeeper::layer::Layer;
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::memory::MemoryStore;
@@ -143,7 +144,7 @@ fn a_loss_is_known_right_after_a_stall() {
 fn many_threads_and_clients_never_meet_inside() {
     const THREADS: usize = 8;
     const TURNS: usize = 300;
-    let inside = std::sync::atomic::AtomicUsize::new(0);
+    let inside = AtomicUsize::new(0);
     let (done, all_done) = mpsc::channel();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -153,9 +154,9 @@ fn many_threads_and_clients_never_meet_inside() {
                     let client = Client::connect("memory:crowd").await.unwrap();
                     for turn in 0..TURNS {
                         let guard = client.mutex("m").lock().await.unwrap();
-                        assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two inside");
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
                         std::thread::yield_now();
-                        inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                        inside.fetch_sub(1, Ordering::SeqCst);
                         // Both ways back.
                         if (turn + thread) % 2 == 0 {
                             guard.release().await.unwrap();
@@ -168,6 +169,82 @@ fn many_threads_and_clients_never_meet_inside() {
     });
     drop(done);
     assert_eq!(all_done.iter().count(), THREADS);
+}
+
+/// A store whose code panics now and then, while it prepares a request or while it carries it out: every other call of the keeper.
+#[derive(Debug)]
+struct Panics {
+    inner: Arc<dyn Backend>,
+    for_keeper: bool,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Panics {
+    /// At once on the first call, later on the third, and so on.
+    fn now(&self) -> bool {
+        let call = if self.for_keeper { self.calls.fetch_add(1, Ordering::SeqCst) } else { 1 };
+        match call % 4 {
+            0 => std::panic::resume_unwind(Box::new("on purpose")),
+            2 => true,
+            _ => false,
+        }
+    }
+
+    fn carry_out<'a, T: Send + 'a>(&'a self, work: impl FnOnce() -> Reply<'a, T>) -> Reply<'a, T> {
+        let (soon, reply) = (self.now(), work());
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            if soon {
+                std::panic::resume_unwind(Box::new("on purpose"));
+            }
+            reply.await
+        })
+    }
+}
+
+impl Layer for Panics {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.inner
+    }
+
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self { inner, for_keeper: true, calls: Arc::clone(&self.calls) })
+    }
+
+    fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<lockkeeper::Result<Renewed>>> {
+        self.carry_out(|| self.inner.renew(requests))
+    }
+
+    fn release(&self, request: Release) -> Reply<'_, Released> {
+        self.carry_out(|| self.inner.release(request))
+    }
+
+    fn announce(&self, card: ClientCard, ttl: Duration) -> Reply<'_, ()> {
+        self.carry_out(|| self.inner.announce(card, ttl))
+    }
+}
+
+/// Locks of other stores are kept, told lost and released all the same; `close` does not wait for ever.
+#[test]
+fn a_store_that_panics_does_not_end_the_keeper() {
+    executor().block_on(async {
+        let store: Arc<dyn Backend> = Arc::new(MemoryStore::new(Runtime::system()));
+        let calls = Arc::new(AtomicUsize::new(0));
+        let panics = Panics { inner: Arc::clone(&store), for_keeper: false, calls: Arc::clone(&calls) };
+        let ours = Client::builder().lease(Duration::from_millis(600)).with_backend(Arc::new(panics)).unwrap();
+        let theirs = Client::builder().with_backend(store).unwrap();
+        let guards = [ours.mutex("a").lock().await.unwrap(), ours.mutex("b").lock().await.unwrap()];
+        until("renewals were asked for, and panicked, for three leases", || async { calls.load(Ordering::SeqCst) > 12 }).await;
+        assert!(guards.iter().all(|guard| guard.is_valid()), "kept all the same");
+        // What another takes away is still told.
+        theirs.force_release("a").await.unwrap();
+        let [first, second] = guards;
+        tokio::time::timeout(Duration::from_secs(5), first.lost()).await.expect("told");
+        // And what is dropped is released, by the keeper.
+        drop(second);
+        until_free(&theirs, "b").await;
+        tokio::time::timeout(Duration::from_secs(5), ours.close()).await.expect("closed").unwrap();
+    });
 }
 
 /// Carries renewals out at once, and answers them after this long.

@@ -52,7 +52,9 @@ impl Announcing {
 
 /// Runs until the session ends and nothing is left to release.
 pub(super) async fn keep(core: Arc<Core>) {
-    let connection = Arc::clone(&core.backend).keeper_connection();
+    // Of a store that panics here the callers' connection has to do.
+    let connection = runtime::caught(|| Arc::clone(&core.backend).keeper_connection());
+    let connection = connection.unwrap_or_else(|| Arc::clone(&core.backend));
     tokio::select! {
         biased;
         () = rounds(&core, &connection) => {}
@@ -75,7 +77,7 @@ async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
             let (core, connection, card) = (Arc::clone(core), Arc::clone(connection), card(core));
             runtime::spawn(async move {
                 if let Err(error) =
-                    core.call_by(Way::Keeper, core.settings.command_timeout, connection.announce(card, CARD_TTL)).await
+                    core.call_by(Way::Keeper, core.settings.command_timeout, || connection.announce(card, CARD_TTL)).await
                 {
                     log!(debug, %error, "could not tell the store who we are");
                 }
@@ -154,7 +156,7 @@ async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Weak<Ho
     if batch.is_empty() {
         return;
     }
-    let mut answers = match core.call_by(Way::Keeper, core.settings.limit(shortest), connection.renew(requests)).await {
+    let mut answers = match core.call_by(Way::Keeper, core.settings.limit(shortest), || connection.renew(requests)).await {
         Ok(answers) => answers,
         Err(error) => vec![Err(error); batch.len()],
     };

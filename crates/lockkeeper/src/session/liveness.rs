@@ -41,7 +41,8 @@ impl Ended {
 
 /// Keeps the session alive and reports what the store tells. Never ends.
 pub(super) async fn keep(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
-    let events = if core.capabilities.events { connection.events() } else { StoreEvents::none() };
+    let events = core.capabilities.events.then(|| runtime::caught(|| connection.events())).flatten();
+    let events = events.unwrap_or_else(StoreEvents::none);
     let session = async {
         match core.capabilities.liveness.session() {
             Some(lasts) => keep_alive(core, connection, lasts).await,
@@ -54,7 +55,7 @@ pub(super) async fn keep(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
 async fn keep_alive(core: &Core, connection: &Arc<dyn Backend>, lasts: Duration) {
     loop {
         let sent = core.runtime.now();
-        let next = match core.call_by(Way::Keeper, core.settings.limit(lasts), connection.keep_alive()).await {
+        let next = match core.call_by(Way::Keeper, core.settings.limit(lasts), || connection.keep_alive()).await {
             Ok(kept) => {
                 kept_alive(core, sent, kept);
                 sent.plus(lasts / 3)

@@ -149,7 +149,7 @@ impl Core {
         let heard = queue.filter(|_| handing.is_none() || request.if_alone).and_then(|queue| queue.heard());
         let mut delivery = Delivery { core: self, queue, handing, name };
         let sent = self.runtime.now();
-        let mut answer = self.call_by(way, self.settings.limit(lease), via.release(request));
+        let mut answer = self.call_by(way, self.settings.limit(lease), || via.release(request));
         let mut frees = queue;
         std::future::poll_fn(move |cx| {
             let answer = Pin::new(&mut answer).poll(cx);

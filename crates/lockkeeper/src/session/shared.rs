@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
@@ -158,25 +159,43 @@ impl Core {
         limit: Duration,
         reply: impl Future<Output = Result<T>> + Unpin,
     ) -> impl Future<Output = Result<T>> + Unpin {
-        self.call_by(Way::Callers, limit, reply)
+        self.call_by(Way::Callers, limit, || reply)
     }
 
-    /// As [`call`](Self::call), on the connection that is named.
-    pub(super) fn call_by<T>(
+    /// As [`call`](Self::call), on the connection that is named. The store may be the user's: a panic in it is the caller's, but it must not end the
+    /// keeper. There it is an answer that tells nothing.
+    pub(super) fn call_by<T, R>(
         &self,
         way: Way,
         limit: Duration,
-        reply: impl Future<Output = Result<T>> + Unpin,
-    ) -> impl Future<Output = Result<T>> + Unpin {
-        let mut reply = runtime::within(limit, reply);
+        ask: impl FnOnce() -> R,
+    ) -> impl Future<Output = Result<T>> + Unpin
+    where
+        R: Future<Output = Result<T>> + Unpin,
+    {
+        let for_keeper = way == Way::Keeper;
+        let reply = if for_keeper { runtime::caught(ask) } else { Some(ask()) };
+        let mut reply = reply.map(|reply| runtime::within(limit, reply));
         std::future::poll_fn(move |cx| {
-            Pin::new(&mut reply).poll(cx).map(|answer| {
+            let panicked = || Poll::Ready(Some(Err(self.panicked())));
+            let poll = match &mut reply {
+                Some(reply) if for_keeper => runtime::caught(|| Pin::new(reply).poll(cx)).unwrap_or_else(panicked),
+                Some(reply) => Pin::new(reply).poll(cx),
+                None => panicked(),
+            };
+            poll.map(|answer| {
                 let silent_for = if answer.is_none() { limit } else { Duration::ZERO };
                 let answer = answer.unwrap_or_else(|| Err(self.no_answer(limit)));
                 self.note_answer(way, answer.as_ref().err(), silent_for);
                 answer
             })
         })
+    }
+
+    fn panicked(&self) -> Error {
+        let store = self.capabilities.store;
+        let message = format!("the {store} store panicked, so it is unknown whether the request was carried out");
+        Error::new(ErrorKind::Indeterminate, message)
     }
 
     fn no_answer(&self, limit: Duration) -> Error {
