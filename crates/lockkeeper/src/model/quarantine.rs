@@ -49,14 +49,17 @@ impl Quarantine {
         }
     }
 
-    /// The floor that a store with this clock accepts: at most half of the longest lease ahead of it.
+    /// The floor that a store with this clock and this last token accepts: at most half of the longest lease ahead of the clock.
     ///
     /// A store that forgets its counter gives no votes for `max_lease`. By then its clock has passed every token that it gave out, because
-    /// none was further ahead than this. If its counter is ahead of its clock already (the clock was set back), a repeated request may name a
-    /// floor as far ahead of the counter: then the servers of a quorum can still agree on a token.
+    /// none was further ahead than this, however often a client asked. Only a clock that was set back leaves the last token further ahead.
+    /// Then the floor may be as far ahead of that token, so that the servers of a quorum can still agree. The store passes zero for the last
+    /// token unless the request is a repeated one: only that carries a token which another server has granted.
     #[must_use]
-    pub fn highest_floor(floor: u64, clock: u64, max_lease: Duration) -> u64 {
-        floor.min(clock.saturating_add(u64::try_from(max_lease.as_micros() / 2).unwrap_or(u64::MAX)))
+    pub fn highest_floor(floor: u64, clock: u64, last: u64, max_lease: Duration) -> u64 {
+        let half = u64::try_from(max_lease.as_micros() / 2).unwrap_or(u64::MAX);
+        let was_set_back = last > clock.saturating_add(half);
+        floor.min(if was_set_back { last } else { clock }.saturating_add(half))
     }
 
     /// The answer to a renewal that came too late to give a forgotten vote again.
@@ -116,7 +119,17 @@ mod tests {
     fn a_floor_is_at_most_half_of_the_longest_lease_ahead_of_the_clock() {
         for (floor, accepted) in [(0, 0), (100, 100), (30_000_100, 30_000_100), (30_000_101, 30_000_100), (u64::MAX, 30_000_100)]
         {
-            assert_eq!(Quarantine::highest_floor(floor, 100, MINUTE), accepted);
+            for last in [0, 100, 20_000_000, 30_000_100] {
+                assert_eq!(Quarantine::highest_floor(floor, 100, last, MINUTE), accepted, "after {last}");
+            }
+        }
+    }
+
+    #[test]
+    fn after_a_clock_was_set_back_a_floor_counts_from_the_last_token() {
+        let last = 30_000_101;
+        for (floor, accepted) in [(last + 5, last + 5), (u64::MAX, last + 30_000_000)] {
+            assert_eq!(Quarantine::highest_floor(floor, 100, last, MINUTE), accepted);
         }
     }
 }

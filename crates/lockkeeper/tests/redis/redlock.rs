@@ -357,9 +357,13 @@ async fn respects_the_floor(voter: &dyn Voter, runtime: &Runtime) {
     let floor = raised + 1_000_000;
     let (second, _) = vote(request("second", floor)).await;
     assert!(second >= floor, "{second} is below the floor {floor}");
-    // A client whose wall clock is an hour ahead.
-    let (wild, clock) = vote(request("third", clock + 3_600_000_000)).await;
-    assert!(wild > second && wild <= clock + 30_000_000, "{} µs ahead of the server's clock", wild - clock);
+    // A client whose wall clock is an hour ahead, and that asks again and again.
+    let mut last = second;
+    for _ in 0..10 {
+        let (wild, clock) = vote(request("third", clock + 3_600_000_000)).await;
+        assert!(wild >= last && wild <= clock + 30_000_000, "{} µs ahead of the server's clock", wild - clock);
+        last = wild;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

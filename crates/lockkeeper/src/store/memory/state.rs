@@ -209,7 +209,7 @@ impl State {
         }
         // A repeated request carries a token that another server of the quorum granted.
         let given_out = if repeated { self.token } else { 0 };
-        let floor = Quarantine::highest_floor(*floor, self.clock(at).max(given_out), *max_lease);
+        let floor = Quarantine::highest_floor(*floor, self.clock(at), given_out, *max_lease);
         let mut attempt = self.engine(at).with_token_floor(floor).acquire(acquire)?;
         if let Attempt::Granted(grant) = &mut attempt {
             // The same grant again never has a smaller token than before: an earlier floor may have raised it.
