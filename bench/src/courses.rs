@@ -75,7 +75,7 @@ pub(crate) enum Shows {
 /// One workload.
 #[derive(Debug)]
 pub(crate) struct Course {
-    /// Its letter, and what tells it from others of that letter.
+    /// `a` to `m`, and a digit where one workload is measured in several ways.
     pub(crate) id: &'static str,
     pub(crate) title: &'static str,
     pub(crate) words: &'static [&'static str],

@@ -172,7 +172,7 @@ pub(crate) fn all(results: &Results) -> Vec<Goal> {
         goal("f", "re-entries/s over Redisson's", AtLeast(1000.0), beside("f", "owner", "redisson", rate)),
         goal(
             "g",
-            "a writer that asks again at once: reads/s over rlock's",
+            "a writer that does not rest: reads/s over rlock's",
             AtLeast(2.0),
             beside("g", "rwlock", "rlock-rw", Heat::reads),
         ),

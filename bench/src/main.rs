@@ -46,7 +46,9 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
     while let Some(word) = words.next() {
         match word.as_str() {
             "--quick" => quick = true,
-            "--only" => only = Some(words.next().ok_or("--only WORKLOADS, letters from a to m with commas between them")?),
+            "--only" => {
+                only = Some(words.next().ok_or("--only WORKLOADS, for example a,c,g: from a to m, with commas between them")?)
+            }
             "--who" => who = Some(words.next().ok_or("--who NAMES, with commas between them")?),
             "--before" => before = Some(words.next().ok_or("--before PROGRAM, the bench-ours of an older commit")?),
             _ => {

@@ -143,7 +143,7 @@ fn list(text: &str, table: &str, key: &str) -> Result<Vec<String>, String> {
     let from = body.lines().position(|line| line.starts_with(&start)).ok_or_else(missing)?;
     let lines = body.lines().skip(from).map(|line| line.split('#').next().unwrap_or(line));
     let value: String =
-        lines.flat_map(|line| line.chars().chain(['\n'])).skip(start.len()).take_while(|&letter| letter != ']').collect();
+        lines.flat_map(|line| line.chars().chain(['\n'])).skip(start.len()).take_while(|&char| char != ']').collect();
     Ok(value.split('"').skip(1).step_by(2).map(str::to_owned).collect())
 }
 

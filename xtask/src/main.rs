@@ -34,7 +34,7 @@ cargo xtask test --fast     what takes minutes and installs nothing: formatting,
 cargo xtask interop [TEST]  the tests beside the real Redisson, with what they need; arguments go to them
 cargo xtask faults [TEST]   masters killed, networks parted and slots moved again and again, about half an hour; arguments go to the tests
 cargo xtask bench [--quick] [--only WORKLOADS] [--before PROGRAM]
-                            ours beside the peers; writes docs/benchmarks.md; workloads are letters from a to m;
+                            ours beside the peers; writes docs/benchmarks.md; workloads are a to m, as in --only a,c;
                             --before compares with the bench-ours of an older commit
 cargo xtask evidence [--minutes N] [--debug] [models|simulation|real]
                             larger models, more seeds, and histories of real servers that are disturbed, so many minutes each;

@@ -41,7 +41,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const READ: f64 = 1.0;
 const LONGEST: f64 = 1.5;
 
-/// Letters in a line, and the size of one.
+/// Characters in a line, and the size of one.
 const COLUMNS: usize = 96;
 const WIDTH: f64 = 8.43;
 const HEIGHT: f64 = 21.0;

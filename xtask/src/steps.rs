@@ -156,7 +156,7 @@ impl fmt::Display for Run {
 }
 
 fn quoted(word: &str) -> String {
-    let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_=./:,+@%".contains(letter);
+    let plain = |char: char| char.is_ascii_alphanumeric() || "-_=./:,+@%".contains(char);
     if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 

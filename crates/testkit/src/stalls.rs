@@ -1,4 +1,4 @@
-//! For how long the machine did not run this process. A wait is judged without that time.
+//! Measures for how long this process was not scheduled. A wait is judged without that time.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};

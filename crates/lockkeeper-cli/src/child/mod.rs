@@ -106,7 +106,7 @@ impl Child {
 
     /// Waits until the command ends or stops; after its end, until its group has ended.
     ///
-    /// Nothing is missed when it is dropped.
+    /// Cancel safe: a call that is dropped loses no event.
     pub(crate) async fn changed(&mut self) -> io::Result<Change> {
         loop {
             if let Some(change) = self.reap()? {

@@ -89,7 +89,7 @@ impl Numbers {
         }
     }
 
-    /// Between what and what the number must be that began as `first`.
+    /// The lower and the upper bound of a number that began as `first`.
     pub(super) fn range(&self, lock: Lock, first: i64) -> (i64, i64) {
         let sure = first + self.sure.get(&lock).copied().unwrap_or_default();
         let open = || self.open.values().filter(|(of, _)| *of == lock).map(|(_, by)| *by);

@@ -300,7 +300,7 @@ pub struct Renew {
     pub reach: Option<Reach>,
 }
 
-/// Until when a holder counts on its hold, or may come to by an answer that is still on its way.
+/// The latest time until which a holder may believe that it holds the lock, answers on their way included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Reach {

@@ -95,7 +95,7 @@ impl State {
         holder.chain(self.queue.iter().map(|place| place.owner)).collect()
     }
 
-    /// Those in the way of an owner that does not hold it; each waiter has its own, so that a death wakes one of them.
+    /// The owners that block this one, which does not hold it. Waiters have different blockers, so the death of one client wakes one waiter.
     pub(super) fn blockers(&self, owner: WireOwner) -> Vec<WireOwner> {
         let holder = self.holder.map(|(holder, _)| holder);
         match self.queue.iter().position(|place| place.owner == owner) {

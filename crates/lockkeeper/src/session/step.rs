@@ -36,11 +36,11 @@ pub(crate) enum Command {
     Subscribe { limit: Duration },
     /// Sleep until then, or until somebody in this process has news, or (if `listen`) the store notifies.
     Sleep { until: Instant, listen: bool },
-    /// It is held, under another owner than its own if it `moved`: make a guard.
+    /// Granted: make a guard. With `moved`, the store has the hold under another owner id.
     Grant { grant: Grant, sent: Instant, handed_over: bool, moved: Option<Moved> },
     /// Undo what the old owner id may have left, and go on under a new one.
     NewOwner { left: Option<Left> },
-    /// Others kept it for as long as it was allowed to wait.
+    /// The time limit is over, and the name is still held.
     GiveUp,
     /// End with this error.
     Fail(Error),

@@ -31,7 +31,7 @@ pub(super) struct Inner {
     pub(super) queue: Option<Arc<LocalQueue>>,
     /// For readers, who do not queue here: the queue of the writers of this process.
     pub(super) writers: Option<Arc<LocalQueue>>,
-    /// Of a semaphore: whether the store has agreed to the size of this handle or of one that it was cloned from.
+    /// For semaphores: set once the store has accepted the size of this handle, or of the one that it was cloned from.
     size_checked: Option<Arc<AtomicBool>>,
 }
 

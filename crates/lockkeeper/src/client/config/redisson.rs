@@ -1,5 +1,5 @@
-//! The YAML that Redisson reads. What matters to where locks are and how they look is understood; pools, threads and timeouts are a Java
-//! matter and mean nothing here; what would make the two languages miss each other is refused.
+//! Reads the YAML of Redisson: the options that decide where locks are stored and how. Java's pools, threads and timeouts are ignored.
+//! Options under which Java and Rust would use different keys are refused.
 
 use super::parts::{Parts, Place, check_address};
 use super::tree::{Table, Value};

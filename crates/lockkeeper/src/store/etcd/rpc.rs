@@ -36,7 +36,7 @@ const PINGS: (Duration, Duration) = (Duration::from_secs(10), Duration::from_sec
 /// A request that was given up after this long without an answer: the member is doubted, and the next request goes to another one.
 const DOUBTFUL: Duration = Duration::from_millis(400);
 
-/// The same where there is no other member: a new connection costs more than patience.
+/// The same where there is no other member. It is longer, because a new connection costs more than waiting.
 const DOUBTFUL_ALONE: Duration = Duration::from_millis(1500);
 
 /// No answer that we ask for is larger.
@@ -110,7 +110,7 @@ impl Transport {
         loop {
             let next = untried.next();
             if let Some(member) = next {
-                // A caller that gives up while this member says nothing leaves the next one a better chance.
+                // If the caller is dropped while this member is silent, the next attempt starts at the next member.
                 connection.try_next(member);
                 attempts.push(async move { (member, self.connect(member, driver).await) });
             }

@@ -82,7 +82,7 @@ impl Config {
                 "table" => {
                     let fits = |text: &str| text.chars().all(|char| char.is_ascii_alphanumeric() || char == '_');
                     if value.is_empty() || value.len() > 40 || !fits(&value) {
-                        return Err(refused("table= is up to 40 ASCII letters, digits and underscores"));
+                        return Err(refused("table= is up to 40 ASCII characters: a-z, A-Z, digits and underscores"));
                     }
                     prefix = value;
                 }

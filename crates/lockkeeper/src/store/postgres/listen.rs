@@ -213,7 +213,7 @@ impl Notifications {
                 }
             }
         }
-        // What happened while there was no mark was told to nobody.
+        // A change made while the row had no mark sent no notification, so the waiters look again.
         let now = self.runtime().now();
         for (name, _) in due.iter().filter(|(_, unmarked)| *unmarked) {
             if self.marks().get(name).is_some_and(|mark| mark.until > now) {
@@ -244,7 +244,7 @@ impl Notifications {
 }
 
 impl Wakeups for Notifications {
-    /// They are told by the server, as those elsewhere are.
+    /// The server notifies local waiters as it notifies others; here they are only counted.
     fn wrote(&self, put: &Put) -> u32 {
         if put.wake.all { self.listeners.unfiltered(&put.name) } else { 0 }
     }

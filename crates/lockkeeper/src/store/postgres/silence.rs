@@ -1,4 +1,4 @@
-//! Notices a connection that answers nothing although it was asked: it is not used again.
+//! Notices a connection whose request stays without an answer: it is not used again.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -36,7 +36,7 @@ const RENEWED: Duration = Duration::from_secs(3);
 /// How often a waiter that begins tries to mark a row that others have locked. The next look goes on.
 const MARKINGS: u32 = 10;
 
-/// So many looks in a row tell nothing while the client queues for the hint and others take turns.
+/// The number of looks in a row that report nothing while the client waits for the named lock and other clients take turns.
 const UNTOLD: u32 = 4;
 
 /// Names in one statement.
@@ -84,7 +84,7 @@ struct KnownName {
     seen: Option<Seen>,
     /// The look that had begun when a step of this store was written. What that look tells may be older than the step.
     written_in: u64,
-    /// What the last look found and did not tell, and how many in a row told nothing.
+    /// The change that the last look found and did not report, and the number of looks in a row that reported nothing.
     untold: Option<(Option<Seen>, u32)>,
     /// It is a mutex: one of those that wait gets it, so their order may come by the hint. Readers and permits are for several.
     mutex: bool,
@@ -139,7 +139,7 @@ impl<D: Dial> Poll<D> {
         live.versions(names).await
     }
 
-    /// A mutex that somebody here waits for outside of a queue, whom the order in which clients get a named lock would serve.
+    /// A mutex with a local waiter that has no place in a queue. The order in which clients get a named lock serves such waiters.
     pub(super) fn waited_for(&self) -> Option<Name> {
         self.listeners.keys().into_iter().find(|name| self.is_waited_for(name))
     }
@@ -249,7 +249,7 @@ impl<D: Dial> Wakeups for Poll<D> {
         {
             let mut known = self.known();
             let look = known.look;
-            // One that had no row before is told of once more by the next look.
+            // A name that had no row before is reported once more by the next look.
             if let Some(name) = known.names.get_mut(&put.name)
                 && let Some(seen) = &mut name.seen
                 // Where a look compares versions alone, a step of another store between the two would never be told. The next look tells it.

@@ -30,7 +30,7 @@ impl Senders {
             }
         };
         let sent = socket.send(message.as_bytes()).map(drop);
-        // A full receiver is still there.
+        // `WouldBlock`: its buffer is full, but the receiver exists.
         if sent.as_ref().map_or_else(|error| error.kind() == io::ErrorKind::WouldBlock, |()| true) {
             if sockets.len() >= KEPT {
                 sockets.remove(0);

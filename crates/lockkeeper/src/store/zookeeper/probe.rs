@@ -1,4 +1,4 @@
-//! Connections of our own, beside the driver's: commands of four letters, and why no session could be opened.
+//! Connections of our own, beside the driver's: admin commands (`ruok`, `srvr`), and why no session could be opened.
 //!
 //! The driver does not tell why it could not connect. A wrong port or certificate is found by connecting once more.
 
@@ -27,7 +27,7 @@ fn hello() -> Vec<u8> {
     [&start[..], &random, &no_session, &suites, &no_compression].concat()
 }
 
-/// What a server answers to a command of four letters.
+/// What a server answers to an admin command.
 pub(super) async fn ask(config: &Config, host: &str, command: &str) -> io::Result<String> {
     let stream = TcpStream::connect(host).await?;
     #[cfg(feature = "zookeeper-tls")]

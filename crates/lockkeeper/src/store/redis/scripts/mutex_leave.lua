@@ -12,7 +12,7 @@ local registered = redis.call('ZREM', waiting, client_of(ARGV[2])) == 1
 if redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 elseif registered then
-  -- Another was woken. It may be this one that was told to ask if that does not come.
+  -- Another client was woken. The client that leaves may be the one that was told to ask 50 ms later, so a new one is told.
   notify_first(waiting, 'redisson_lockkeeper_turn:' .. tagged .. ':', 0, LATER)
 else
   wake(ARGV[1], ARGV[2])

@@ -17,7 +17,7 @@ if left == -2 and ARGV[7] ~= ONLY then
   redis.call('HSET', KEYS[1], ARGV[1], '1')
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
   if ARGV[7] ~= NO then
-    -- It came by itself, before its turn: it does not wait any more.
+    -- Granted before its turn: it does not wait any more, so its registration goes.
     redis.pcall('ZREM', waiting_for(KEYS[1]), client_of(ARGV[1]))
   end
   return {GRANTED, token, spare}
