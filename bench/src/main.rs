@@ -47,7 +47,7 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
         match word.as_str() {
             "--quick" => quick = true,
             "--only" => {
-                only = Some(words.next().ok_or("--only WORKLOADS, for example a,c,g: from a to m, with commas between them")?)
+                only = Some(words.next().ok_or("--only WORKLOADS, for example a,c,g: from a to m, with commas between them")?);
             }
             "--who" => who = Some(words.next().ok_or("--who NAMES, with commas between them")?),
             "--before" => before = Some(words.next().ok_or("--before PROGRAM, the bench-ours of an older commit")?),
