@@ -183,6 +183,19 @@ fn a_runtime_without_timers_is_a_typed_error() {
     assert!(error.kind() == ErrorKind::Config && error.to_string().contains("timers"), "{error:?}");
 }
 
+/// Its servers forget a lease after ten seconds, so a default of 30 s kept everybody out, also those who only list.
+#[tokio::test]
+async fn a_store_of_short_leases_needs_no_lease_to_be_chosen() {
+    const URL: &str = "redlock:memory:short-a,memory:short-b,memory:short-c,admit=new,max-lease=10s";
+    let client = Client::connect(URL).await.unwrap();
+    let guard = client.mutex("m").lock().await.unwrap();
+    assert!(guard.remaining() <= Duration::from_secs(10), "{:?}", guard.remaining());
+    assert_eq!(client.list("*").await.unwrap().len(), 1);
+    guard.release().await.unwrap();
+    let refused = Client::builder().lease(Duration::from_secs(30)).connect(URL).await.unwrap_err();
+    assert!(refused.kind() == ErrorKind::InvalidArgument && refused.to_string().contains("10s"), "{refused}");
+}
+
 #[tokio::test]
 async fn every_client_of_a_store_has_the_same_gate() {
     let (a, b) = (Client::connect("memory:gated").await.unwrap(), Client::connect("memory:gated").await.unwrap());

@@ -41,6 +41,8 @@ use crate::session::{Session, Settings};
 #[must_use = "it does nothing until it connects"]
 pub struct Builder {
     settings: Settings,
+    /// If it was chosen.
+    lease: Option<Duration>,
     runtime: Runtime,
     program: Option<String>,
     #[cfg(feature = "referee")]
@@ -67,6 +69,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             settings: Settings::default(),
+            lease: None,
             runtime: Runtime::system(),
             program: None,
             #[cfg(feature = "referee")]
@@ -76,9 +79,10 @@ impl Default for Builder {
 }
 
 impl Builder {
-    /// The lease of holds that are kept alive (default 30 s): how long a crashed holder blocks others at most.
+    /// The lease of holds that are kept alive: how long a crashed holder blocks others at most. Default: 30 s, or the longest that the store
+    /// keeps (`max-lease` of a `redlock:` URL).
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.settings.lease = lease;
+        self.lease = Some(lease);
         self
     }
 
@@ -179,7 +183,10 @@ impl Builder {
         }
         #[cfg(feature = "referee")]
         let backend = self.layers.0.iter().fold(backend, |below, layer| layer(below));
-        let session = Session::observed(Arc::new(Observe::new(backend)), self.settings, self.runtime, Arc::new(Metrics))?;
+        let longest = backend.capabilities().max_lease;
+        let lease = self.lease.unwrap_or_else(|| self.settings.lease.min(longest));
+        let settings = Settings { lease, ..self.settings };
+        let session = Session::observed(Arc::new(Observe::new(backend)), settings, self.runtime, Arc::new(Metrics))?;
         if let Some(program) = self.program {
             session.set_program(program);
         }
