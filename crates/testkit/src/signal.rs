@@ -6,9 +6,30 @@ use std::time::{Duration, Instant};
 
 /// Sends a signal, by its name as `kill` takes it. Nothing happens if the process has ended.
 pub fn send(pid: u32, name: &str) {
-    let sent = Command::new("kill").args([name, &pid.to_string()]).stderr(Stdio::null()).status();
     let ended = || !Path::new(&format!("/proc/{pid}")).exists();
-    assert!(sent.is_ok_and(|status| status.success()) || ended(), "kill {name} {pid}");
+    assert!(sent(&pid.to_string(), name) || ended(), "kill {name} {pid}");
+}
+
+/// Sends a signal to a process that leads a group, and to all in that group. Nothing happens if they have ended.
+pub fn send_group(leader: u32, name: &str) {
+    assert!(sent(&format!("-{leader}"), name) || group(leader).is_empty(), "kill {name} -- -{leader}");
+}
+
+fn sent(to: &str, name: &str) -> bool {
+    let sent = Command::new("kill").args([name, "--", to]).stderr(Stdio::null()).status();
+    sent.is_ok_and(|status| status.success())
+}
+
+/// The processes of a group.
+fn group(leader: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let of = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // After the name in parentheses: the state, the parent, the group.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(2)?.parse::<u32>().ok()
+    };
+    pids.filter(|pid| of(pid) == Some(leader)).collect()
 }
 
 /// Stops a process, and returns when none of its threads runs any more.
@@ -17,6 +38,16 @@ pub fn send(pid: u32, name: &str) {
 /// long enough for an answer that a stopped server cannot give.
 pub fn stop(pid: u32) {
     send(pid, "-STOP");
+    wait_until_stopped(pid);
+}
+
+/// Stops a process that leads a group, and all in that group.
+pub fn stop_group(leader: u32) {
+    send_group(leader, "-STOP");
+    group(leader).into_iter().for_each(wait_until_stopped);
+}
+
+fn wait_until_stopped(pid: u32) {
     let began = Instant::now();
     while !is_stopped(pid) {
         assert!(began.elapsed() < Duration::from_secs(10), "process {pid} does not stop");
@@ -27,6 +58,11 @@ pub fn stop(pid: u32) {
 /// Lets a stopped process go on.
 pub fn resume(pid: u32) {
     send(pid, "-CONT");
+}
+
+/// Lets a stopped group go on.
+pub fn resume_group(leader: u32) {
+    send_group(leader, "-CONT");
 }
 
 /// Whether no thread of a process runs. A process that has ended runs none.
