@@ -48,13 +48,15 @@ pub struct Report {
     pub depth: usize,
     /// Every reachable state was seen.
     pub complete: bool,
+    /// There are more than it was to look at. So many states are the same ones in every run.
+    pub at_bound: bool,
     /// The first property that did not hold, and the actions that lead there.
     pub broken: Option<(&'static str, Vec<String>)>,
     /// Which of the `sometimes` properties never held.
     pub never: Vec<&'static str>,
 }
 
-/// Looks at all states, at most `most` of them; stops at the first broken property.
+/// Looks at all states; stops at the first broken property, and at `most` states. A broken property of the last of them is still found.
 pub fn explore<M: Model>(model: &M, most: usize) -> Report {
     explore_while(model, most, || true)
 }
@@ -68,25 +70,27 @@ pub fn explore_while<M: Model>(model: &M, most: usize, go_on: impl Fn() -> bool)
     };
     let always = model.always();
     let mut sometimes = model.sometimes();
-    let mut report = Report { states: 0, transitions: 0, depth: 0, complete: true, broken: None, never: Vec::new() };
+    let mut report =
+        Report { states: 0, transitions: 0, depth: 0, complete: true, at_bound: false, broken: None, never: Vec::new() };
     // Each state's predecessor, and which of its actions led here.
     let mut seen: HashMap<u64, (u64, u32)> = HashMap::new();
     let mut queue = VecDeque::new();
     let start = model.start();
     sometimes.retain(|(_, holds)| !holds(&start));
+    let broken = |state: &M::State| always.iter().find(|(_, holds)| !holds(state)).map(|(name, _)| *name);
     let first = digest(&start);
     seen.insert(first, (first, 0));
+    if let Some(name) = broken(&start) {
+        report.broken = Some((name, Vec::new()));
+        report.complete = false;
+        return report;
+    }
     queue.push_back((start, first, 0));
     let (mut actions, mut visited) = (Vec::new(), 0_usize);
     'search: while let Some((state, here, depth)) = queue.pop_front() {
         report.depth = depth;
         visited += 1;
         if visited % 4_096 == 0 && !go_on() {
-            report.complete = false;
-            break 'search;
-        }
-        if let Some((name, _)) = always.iter().find(|(_, holds)| !holds(&state)) {
-            report.broken = Some((name, path(model, &seen, here)));
             report.complete = false;
             break 'search;
         }
@@ -98,14 +102,20 @@ pub fn explore_while<M: Model>(model: &M, most: usize, go_on: impl Fn() -> bool)
             // Also of states that were seen before: what a model notes of its last action need not tell states apart.
             sometimes.retain(|(_, holds)| !holds(&next));
             let there = digest(&next);
-            if seen.len() >= most && !seen.contains_key(&there) {
+            let full = seen.len() >= most;
+            let Entry::Vacant(new) = seen.entry(there) else { continue };
+            if full {
+                (report.complete, report.at_bound) = (false, true);
+                break 'search;
+            }
+            new.insert((here, u32::try_from(index).unwrap_or(u32::MAX)));
+            // When it is found, not when its turn comes: the search may stop before.
+            if let Some(name) = broken(&next) {
+                report.broken = Some((name, path(model, &seen, there)));
                 report.complete = false;
-                continue;
+                break 'search;
             }
-            if let Entry::Vacant(new) = seen.entry(there) {
-                new.insert((here, u32::try_from(index).unwrap_or(u32::MAX)));
-                queue.push_back((next, there, depth + 1));
-            }
+            queue.push_back((next, there, depth + 1));
         }
     }
     report.states = seen.len();
@@ -164,7 +174,9 @@ mod tests {
         }
 
         fn always(&self) -> Vec<Property<(u8, u8)>> {
-            vec![("not two and three", |state| *state != (2, 3))]
+            let flaw: Property<(u8, u8)> = ("not two and three", |state| *state != (2, 3));
+            // Larger ones are sound.
+            if self.0 > 5 { Vec::new() } else { vec![flaw] }
         }
 
         fn sometimes(&self) -> Vec<Property<(u8, u8)>> {
@@ -189,6 +201,26 @@ mod tests {
     #[test]
     fn a_search_that_is_cut_short_says_so() {
         let report = explore(&Counters(2), 5);
-        assert_eq!((report.states, report.complete), (5, false));
+        assert_eq!((report.states, report.complete, report.at_bound), (5, false, true));
+        let report = explore(&Counters(2), 9);
+        assert_eq!((report.states, report.complete, report.at_bound), (9, true, false));
+        let report = explore_while(&Counters(200), usize::MAX, || false);
+        assert_eq!((report.complete, report.at_bound), (false, false));
+    }
+
+    #[test]
+    fn a_search_stops_at_its_bound() {
+        // Two actions of each state. What lies behind the last ones is not tried.
+        let report = explore(&Counters(250), 5_000);
+        assert_eq!((report.states, report.at_bound), (5_000, true));
+        assert!(report.transitions < 2 * report.states, "{} transitions", report.transitions);
+        assert_eq!(explore(&Counters(250), 5_000), report, "the same states in every run");
+    }
+
+    #[test]
+    fn what_is_broken_in_the_last_state_before_the_bound_is_found() {
+        let all = (1..).find(|most| explore(&Counters(5), *most).broken.is_some()).unwrap();
+        let report = explore(&Counters(5), all);
+        assert_eq!(report.states, all, "it is the last one");
     }
 }

@@ -8,7 +8,7 @@ use crate::fuzz;
 use crate::steps::{Run, root, target};
 
 /// The parts, in the order of the page, with how their sections begin.
-const PARTS: [(&str, &str); 6] = [
+pub(crate) const PARTS: [(&str, &str); 6] = [
     ("models", "## Models, all states as far as the time allows"),
     ("simulation", "## Simulation"),
     ("schedules", "## Schedules"),
@@ -21,8 +21,8 @@ const HEAD: &str = "\
 # Evidence
 
 Written by `cargo xtask evidence`; do not edit. What the parts are, how to replay a seed, and which bugs they found:
-[verify/README.md](../verify/README.md). To repeat it: `cargo xtask evidence --minutes N`; N minutes for each part.
-Each section says when it was written.
+[verify/README.md](../verify/README.md). To repeat it: `cargo xtask evidence --minutes N`; N minutes for each part
+(for each model, at most). Each section says when it was written.
 ";
 
 const NOT_COVERED: &str = "\
@@ -91,8 +91,12 @@ fn section(part: &str, minutes: &str, quick: bool) -> Result<String, String> {
         words.extend(release);
         tuned(&words).stream()?;
         let program = target().join(if quick { "debug" } else { "release" }).join("lockkeeper");
-        let log = root().join("docs/evidence/real.tsv");
-        run = run.and("--program").and(&program.display().to_string()).and("--log").and(&log.display().to_string());
+        run = run.and("--program").and(&program.display().to_string());
+    }
+    if ["real", "simulation"].contains(&part) {
+        // A line per run, so that runs can be added up.
+        let log = root().join(format!("docs/evidence/{part}.tsv")).display().to_string();
+        run = run.and("--log").and(&log).and("--date").and(&today()?).and("--commit").and(&commit()?);
     }
     if part == "control" {
         for (option, command) in rivals() {
@@ -147,14 +151,26 @@ fn page(before: &str, written: &[(&str, String)]) -> String {
     format!("{page}\n{NOT_COVERED}")
 }
 
-/// When, of what and on what.
-fn setting(quick: bool) -> Result<String, String> {
+/// The commit; marked if there are changes that it does not have. What is in `docs` changes with each run, and is not part of what runs.
+fn commit() -> Result<String, String> {
     let commit = Run::new("git", &["rev-parse", "--short=12", "HEAD"]).capture()?;
+    let changed = Run::new("git", &["status", "--porcelain", "--", ".", ":!docs"]).capture()?;
+    let mark = if changed.trim().is_empty() { "" } else { "+changes" };
+    Ok(format!("{}{mark}", commit.trim()))
+}
+
+fn today() -> Result<String, String> {
     let seconds = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
     let date = Run::new("date", &["-u", "-d", &format!("@{seconds}"), "+%Y-%m-%d"]).capture()?;
+    Ok(date.trim().to_owned())
+}
+
+/// When, of what and on what.
+fn setting(quick: bool) -> Result<String, String> {
+    let (date, commit) = (today()?, commit()?);
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let built = if quick { "without optimisation" } else { "with `--release`" };
-    Ok(format!("Written on {}, commit {}, {cores} cores, built {built}.\n", date.trim(), commit.trim()))
+    Ok(format!("Written on {date}, commit {commit}, {cores} cores, built {built}.\n"))
 }
 
 #[cfg(test)]

@@ -36,8 +36,9 @@ cargo xtask faults [TEST]   masters killed, networks parted and slots moved agai
 cargo xtask bench [--quick] [--only WORKLOADS] [--before PROGRAM]
                             ours beside the peers; writes docs/benchmarks.md; workloads are a to m, as in --only a,c;
                             --before compares with the bench-ours of an older commit
-cargo xtask evidence [--minutes N] [--debug] [models|simulation|real]
-                            larger models, more seeds, and histories of real servers that are disturbed, so many minutes each;
+cargo xtask evidence [--minutes N] [--debug] [models|simulation|schedules|fuzz|real|control]
+                            larger models, more seeds, schedules and fuzz inputs, histories of real servers that are disturbed, and other
+                            libraries under the same faults; so many minutes each;
                             writes docs/evidence.md, where a part that did not run keeps its section
 cargo xtask proto           generates the messages of etcd's API anew; writes crates/lockkeeper/src/store/etcd/proto.rs
 cargo xtask picture         records the terminal of the README anew; writes docs/images/terminal.svg
@@ -78,5 +79,16 @@ fn main() -> ExitCode {
             eprintln!("xtask: {message}");
             ExitCode::FAILURE
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_part_of_the_evidence() {
+        let parts = evidence::PARTS.map(|(part, _)| part).join("|");
+        assert!(HELP.contains(&format!("[{parts}]")), "{parts}");
     }
 }

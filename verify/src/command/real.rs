@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use lockkeeper_verify::real::{Recorded, TOPOLOGIES, missing, record};
 
+use crate::log::Log;
+
 /// So many topologies are used at a time. Most of the time they wait.
 const SIDE_BY_SIDE: u32 = 2;
 
@@ -21,6 +23,7 @@ pub(crate) fn word<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
 
 /// Records histories on each topology for its share of the time; whether all are sound.
 pub(crate) fn run(time: Duration, words: &[&str]) -> Result<bool, String> {
+    let mut log = Log::open(words, &TITLES)?;
     let program = Path::new(word(words, "--program").ok_or("real needs --program and the path of lockkeeper")?);
     let only = word(words, "--only");
     let (absent, present): (Vec<_>, Vec<_>) =
@@ -42,10 +45,10 @@ pub(crate) fn run(time: Duration, words: &[&str]) -> Result<bool, String> {
     let mut done = done.into_inner().expect("no thread panics");
     println!("## Real servers\n");
     println!(
-        "`lockkeeper torture` on servers that are disturbed meanwhile. Checks of P1, P2, P3, P4 and P7 by the referee; the second judge puts all"
+        "`lockkeeper torture` on servers that are disturbed meanwhile. Checks of P1, P2, P3, P4, P7 and of tokens against the clock by the referee; the second judge"
     );
     println!(
-        "holds of a history in one order ([linear.rs](../verify/src/real/linear.rs)). P5 is checked at the end of each run. The last columns are the"
+        "puts all holds of a history in one order ([linear.rs](../verify/src/real/linear.rs)). P5 is checked at the end of each run. The last columns are the"
     );
     println!(
         "negative control: how often each judge finds two holders, or no order, if it is not told that the store gave up holds before their time.\n"
@@ -54,7 +57,7 @@ pub(crate) fn run(time: Duration, words: &[&str]) -> Result<bool, String> {
         "| servers | faults of the servers | pauses | kills | guards | checks | holds in order | broken | referee, untold | order, untold |"
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
-    let (mut sound, mut log) = (true, Log::read(word(words, "--log"))?);
+    let mut sound = true;
     for topology in present {
         let recorded = match done.remove(topology) {
             Some(Ok(recorded)) => recorded,
@@ -64,7 +67,7 @@ pub(crate) fn run(time: Duration, words: &[&str]) -> Result<bool, String> {
                 continue;
             }
         };
-        recorded.iter().for_each(|recorded| log.add(recorded));
+        recorded.iter().for_each(|recorded| add(&mut log, recorded));
         let sum = recorded.into_iter().reduce(Recorded::and).ok_or("no history")?;
         println!("{} {} | {} |", sum.row(), sum.untold.0, sum.untold.1);
         sum.verdict.violations.iter().for_each(|violation| eprintln!("{topology}: {violation}"));
@@ -75,7 +78,7 @@ pub(crate) fn run(time: Duration, words: &[&str]) -> Result<bool, String> {
     for topology in absent {
         println!("Not run on {topology}: {}\n", missing(topology).unwrap_or_default());
     }
-    println!("{}", log.table());
+    println!("{}", totals(&log));
     log.write()?;
     Ok(sound)
 }
@@ -94,51 +97,50 @@ fn record_for(topology: &'static str, program: &Path, time: Duration) -> Result<
         .collect()
 }
 
-/// What all runs add up to, kept in a file of one line per run: topology, faults, failovers, broken promises, separated by tabs.
-struct Log<'a> {
-    file: Option<&'a str>,
-    lines: String,
+/// The columns of `docs/evidence/real.tsv`, after date and commit: faults of servers (failovers among them), pauses and kills of processes, locks that were
+/// taken away as a negative control, failovers.
+const TITLES: [&str; 7] = ["topology", "servers", "processes", "forced", "failovers", "broken", "note"];
+
+fn add(log: &mut Log, recorded: &Recorded) {
+    let numbers = [recorded.server_faults(), recorded.process_faults(), recorded.forced(), recorded.failovers()];
+    let numbers = numbers.map(|number| number.to_string());
+    let broken = [recorded.broken().to_string(), String::new()];
+    log.add(&[std::slice::from_ref(&recorded.topology), &numbers, &broken].concat());
 }
 
-impl<'a> Log<'a> {
-    fn read(file: Option<&'a str>) -> Result<Self, String> {
-        let lines = match file.map(std::fs::read_to_string) {
-            Some(Err(error)) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(format!("cannot read the log: {error}"));
-            }
-            Some(Ok(lines)) => lines,
-            _ => String::new(),
+/// What all runs add up to.
+fn totals(log: &Log) -> String {
+    let mut table = "[All runs so far](evidence/real.tsv). Locks that were taken away by force are the negative control, and are no faults:\n\n\
+                     | servers | runs | faults | of servers | of processes | failovers | broken |\n|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for topology in TOPOLOGIES {
+        let columns = ["servers", "processes", "failovers", "broken"];
+        let (runs, [servers, processes, failovers, broken]) = log.sums(columns, |run| run("topology") == topology);
+        let faults = servers + processes;
+        let _ = writeln!(table, "| {topology} | {runs} | {faults} | {servers} | {processes} | {failovers} | {broken} |");
+    }
+    for note in log.notes() {
+        let _ = writeln!(table, "\n{note}");
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_away_by_force_is_no_fault() {
+        let mut log = Log::open(&[], &TITLES).unwrap();
+        let row = |topology: &str, numbers: [u64; 5], note: &str| {
+            [vec![topology.to_owned()], numbers.map(|number| number.to_string()).to_vec(), vec![note.to_owned()]].concat()
         };
-        Ok(Self { file, lines })
-    }
-
-    fn add(&mut self, recorded: &Recorded) {
-        let Recorded { topology, .. } = recorded;
-        let _ = writeln!(self.lines, "{topology}\t{}\t{}\t{}", recorded.faults(), recorded.failovers(), recorded.broken());
-    }
-
-    fn write(&self) -> Result<(), String> {
-        let Some(file) = self.file.map(Path::new) else { return Ok(()) };
-        let folder = file.parent().unwrap_or(Path::new("."));
-        let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(file, &self.lines));
-        written.map_err(|error| format!("cannot write {}: {error}", file.display()))
-    }
-
-    fn table(&self) -> String {
-        let mut sums: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
-        for line in self.lines.lines() {
-            let mut words = line.split('\t');
-            let Some(topology) = words.next() else { continue };
-            let numbers = words.map(|word| word.parse().unwrap_or(0));
-            let sum = sums.entry(topology).or_default();
-            sum.iter_mut().zip([1].into_iter().chain(numbers)).for_each(|(sum, number): (&mut u64, u64)| *sum += number);
-        }
-        let mut table = "All runs so far, faults of servers and processes together:\n\n".to_owned();
-        table += "| servers | runs | faults | failovers | broken |\n|---|---|---|---|---|\n";
-        for topology in TOPOLOGIES {
-            let [runs, faults, failovers, broken] = sums.get(topology).copied().unwrap_or_default();
-            let _ = writeln!(table, "| {topology} | {runs} | {faults} | {failovers} | {broken} |");
-        }
-        table
+        log.add(&row("sentinel", [5, 30, 99, 2, 0], ""));
+        log.add(&row("sentinel", [6, 40, 99, 3, 1], "the recording was wrong"));
+        log.add(&row("etcd", [1, 1, 1, 0, 0], ""));
+        let table = totals(&log);
+        assert!(table.contains("| sentinel | 2 | 81 | 11 | 70 | 5 | 1 |"), "{table}");
+        assert!(table.contains("| etcd | 1 | 2 | 1 | 1 | 0 | 0 |"), "{table}");
+        assert!(table.contains("sentinel: the recording was wrong"), "{table}");
     }
 }

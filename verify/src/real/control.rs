@@ -9,6 +9,12 @@ use serde_json::Value;
 
 use super::topology::{Fault, Forgot, now};
 
+const FORCED: &str = "release by force";
+const VOTES: &str = "votes deleted";
+
+/// What is done as a negative control.
+pub(super) const ALL: [&str; 2] = [FORCED, VOTES];
+
 /// Releases by force what is held, again and again for so long.
 pub(super) fn force(program: &Path, url: &str, time: Duration) -> Vec<Fault> {
     let (began, mut faults) = (Instant::now(), Vec::new());
@@ -20,7 +26,7 @@ pub(super) fn force(program: &Path, url: &str, time: Duration) -> Vec<Fault> {
                 let to = now();
                 // The holder is told at its next renewal; until then the store alone knows.
                 let forgot = Some(Forgot { from, to, all: false });
-                faults.push(Fault { what: "release by force", from, to, outage: false, forgot });
+                faults.push(Fault { what: FORCED, from, to, outage: false, forgot });
             }
         }
     }
@@ -37,7 +43,7 @@ pub(super) fn delete_votes(ports: &[u16], time: Duration) -> Vec<Fault> {
             ask(*port, &["EVAL", DELETE, "0"]);
         }
         let to = now();
-        faults.push(Fault { what: "votes deleted", from, to, outage: false, forgot: Some(Forgot { from, to, all: false }) });
+        faults.push(Fault { what: VOTES, from, to, outage: false, forgot: Some(Forgot { from, to, all: false }) });
         // Others get in, and are inside when it happens again.
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -52,10 +52,22 @@ impl Recorded {
         self.broken() == 0
     }
 
-    /// How often something was done to servers and processes.
+    /// How often something was done to the servers: failovers too, but not what an operator took away as a negative control.
     #[must_use]
-    pub fn faults(&self) -> u64 {
-        self.pauses + self.kills + self.faults.values().sum::<u64>()
+    pub fn server_faults(&self) -> u64 {
+        self.faults.iter().filter(|(what, _)| !control::ALL.contains(what)).map(|(_, count)| count).sum()
+    }
+
+    /// How often processes were paused and killed.
+    #[must_use]
+    pub const fn process_faults(&self) -> u64 {
+        self.pauses + self.kills
+    }
+
+    /// The negative control: how often locks were taken away from their holders.
+    #[must_use]
+    pub fn forced(&self) -> u64 {
+        control::ALL.iter().filter_map(|what| self.faults.get(what)).sum()
     }
 
     /// How often another server took over.
