@@ -99,6 +99,7 @@ fn section(part: &str, minutes: &str, quick: bool) -> Result<String, String> {
         run = run.and("--log").and(&log).and("--date").and(&today()?).and("--commit").and(&commit()?);
     }
     if part == "control" {
+        run = run.and("--plots").and(&root().join("docs/evidence").display().to_string());
         for (option, command) in rivals() {
             match command {
                 Ok(command) => run = run.and(option).and(&command.join("|")),

@@ -1,9 +1,12 @@
 //! `lockkeeper-verify control`: the control group as a section of the page. Each option names how a program is started; one that is not named does not take part.
+//! `--plots FOLDER`: where the two pictures are written.
 
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use lockkeeper_verify::rivals::{Fault, HEAD, LEASE, Outcome, Rival, run};
+use lockkeeper_testkit::etcd::Etcd;
+use lockkeeper_verify::rivals::{Fault, HEAD, LEASE, Outcome, Rival, plot, run};
 
 use crate::real::word;
 
@@ -22,7 +25,12 @@ pub(crate) fn all(time: Duration, words: &[&str]) -> Result<bool, String> {
     rivals.extend(command("--rslock").map(|command| Rival::new("rslock", command)));
     rivals.extend(command("--redisson").map(Rival::redisson));
     rivals.extend(command("--redisson").map(Rival::redisson_fenced));
-    let mut courses: Vec<(usize, Fault)> = (0..rivals.len()).flat_map(|rival| Fault::ALL.map(|fault| (rival, fault))).collect();
+    match Etcd::missing() {
+        None => rivals.push(Rival::etcdctl()),
+        Some(why) => eprintln!("etcdctl does not take part: {why}"),
+    }
+    let every = (0..rivals.len()).flat_map(|rival| Fault::ALL.map(|fault| (rival, fault)));
+    let mut courses: Vec<(usize, Fault)> = every.filter(|(rival, fault)| fault.happens_on(rivals[*rival].store)).collect();
     let share = time * u32::try_from(SIDE_BY_SIDE).unwrap_or(1) / u32::try_from(courses.len()).unwrap_or(1);
     courses.reverse();
     let (waiting, done) = (Mutex::new(courses), Mutex::new(Vec::new()));
@@ -49,30 +57,44 @@ pub(crate) fn all(time: Duration, words: &[&str]) -> Result<bool, String> {
                     whole = false;
                     println!("| {} | {} | not run: {why} |", rival.label, fault.shown());
                 }
-                None => whole = false,
+                None => whole &= !fault.happens_on(rival.store),
             }
         }
     }
     println!();
+    if let Some(folder) = word(words, "--plots") {
+        let mut shown: Vec<_> =
+            done.iter().filter_map(|(rival, fault, outcome)| Some((*rival, *fault, outcome.as_ref().ok()?))).collect();
+        shown.sort_by_key(|(rival, fault, _)| (Fault::ALL.iter().position(|one| one == fault), *rival));
+        let shown: Vec<_> =
+            shown.into_iter().map(|(rival, fault, outcome)| (rivals[rival].label.as_str(), fault, outcome)).collect();
+        for (name, picture) in [("told.svg", plot::told(&shown)), ("lost.svg", plot::lost(&shown))] {
+            let file = Path::new(folder).join(name);
+            std::fs::write(&file, picture).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        }
+        println!(
+            "![Time until a program is told that its lock is lost](evidence/told.svg)\n\n![Updates that were lost](evidence/lost.svg)\n"
+        );
+    }
     Ok(whole)
 }
 
 fn print_head() {
     println!("## Control group\n");
     println!(
-        "Other libraries under the same workload and the same faults, on one Redis server without a disk. Three processes share one lock with a"
+        "Other libraries under the same workload and the same faults, on one Redis server without a disk (`etcdctl` on one etcd). Three processes share one lock with a"
     );
     println!(
         "lease of {} s. Each stays inside for less than a lease, writes and releases. Libraries that can renew do so, every third of the lease, in the",
         LEASE.as_secs()
     );
     println!(
-        "way that their documentation tells: Redisson by its watchdog, redis-py by `reacquire`, rslock by `extend`. The one by hand renews nothing."
+        "way that their documentation tells: Redisson by its watchdog, redis-py by `reacquire`, rslock by `extend`. `etcdctl lock` keeps its session alive. The one by hand renews nothing."
     );
     println!(
         "The programs: [ours](../verify/src/command/held.rs), [Python](../bench/peers/redis-py/held.py), [rslock](../bench/peers/rslock/src/bin/held.rs),"
     );
-    println!("[Redisson](../interop/redisson).\n");
+    println!("[Redisson](../interop/redisson), [etcdctl](../verify/src/rivals/etcdctl.sh), whose token is `ETCD_LOCK_REV`.\n");
     println!(
         "* *Overlaps*: how many had another come in beside them before they left or were told of their loss. A lock with a lease cannot prevent that while a"
     );
@@ -81,7 +103,7 @@ fn print_head() {
         "* *Lost updates*: a write that undid another one. Once by programs that just write. Once by programs that ask their library first"
     );
     println!(
-        "  (`is_valid()`, `owned()`, `isHeldByCurrentThread()`, `GET`; rslock has nothing to ask). Once behind a fence, with the library's token."
+        "  (`is_valid()`, `owned()`, `isHeldByCurrentThread()`, `GET`; rslock and etcdctl have nothing to ask). Once behind a fence, with the library's token."
     );
     println!(
         "* *Told*: of those who lost the lock while inside, who heard of it by itself, and how long after (median); who got an error when it"

@@ -1,19 +1,21 @@
 //! The control group: other lock libraries under the same workload and the same faults, beside ours.
 //!
 //! Some processes of one library share a lock. Each acquires it, stays inside for a while, writes to three resources and releases. Meanwhile the one that is
-//! inside is paused for longer than its lease, or the server restarts without its data, or a replica takes over. The resources are here, in a process that nothing
+//! inside is paused for longer than its lease, or the server restarts without its data. The resources are here, in a process that nothing
 //! happens to, and so is the clock: what is counted is what happened, not what a library believes.
 
 #![allow(clippy::disallowed_methods, reason = "it stands outside the simulation, beside real servers")]
 
+pub mod plot;
 mod program;
 
-pub use program::Rival;
+pub use program::{Rival, Store};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use lockkeeper_testkit::etcd::Etcd;
 use lockkeeper_testkit::server::{Flavour, Server};
 use lockkeeper_testkit::signal;
 
@@ -31,6 +33,12 @@ pub enum Fault {
 impl Fault {
     /// Both of them.
     pub const ALL: [Self; 2] = [Self::Pause, Self::Restart];
+
+    /// Whether it happens on such a store. etcd has a disk.
+    #[must_use]
+    pub const fn happens_on(self, store: Store) -> bool {
+        matches!((self, store), (Self::Pause, _) | (_, Store::Redis))
+    }
 
     /// As the page calls it.
     #[must_use]
@@ -228,9 +236,13 @@ impl Scene {
 ///
 /// A program that cannot be started.
 pub fn run(rival: &Rival, fault: Fault, time: Duration) -> Result<Outcome, String> {
-    let mut server = Server::start(Flavour::Redis);
-    let programs = (0..PROCESSES).map(|_| Program::start(rival, server.port, LEASE)).collect::<Result<Vec<_>, _>>()?;
-    let pids: Vec<u32> = programs.iter().map(Program::pid).collect();
+    let (mut redis, mut etcd) = (None, None);
+    let url = match rival.store {
+        Store::Redis => format!("redis://127.0.0.1:{}", redis.insert(Server::start(Flavour::Redis)).port),
+        Store::Etcd => format!("http://{}", etcd.insert(Etcd::start(1, &[])).hosts()),
+    };
+    let programs = (0..PROCESSES).map(|_| Program::start(rival, &url, LEASE)).collect::<Result<Vec<_>, _>>()?;
+    let leaders: Vec<u32> = programs.iter().map(Program::leader).collect();
     let scene = Scene { inside: vec![Inside::default(); PROCESSES], ..Scene::default() };
     let course = Course { scene: Mutex::new(scene), stop: AtomicBool::new(false) };
     std::thread::scope(|scope| {
@@ -251,7 +263,7 @@ pub fn run(rival: &Rival, fault: Fault, time: Duration) -> Result<Outcome, Strin
         let mut chance = fastrand::Rng::new();
         while began.elapsed() + LEASE * 2 < time {
             std::thread::sleep(Duration::from_millis(chance.u64(50..400)));
-            disturb(&course, &pids, &mut server, fault);
+            disturb(&course, &leaders, redis.as_mut(), fault);
         }
         std::thread::sleep(LEASE);
         course.stop.store(true, Ordering::SeqCst);
@@ -261,18 +273,19 @@ pub fn run(rival: &Rival, fault: Fault, time: Duration) -> Result<Outcome, Strin
 }
 
 /// Injects the fault once, if somebody is inside.
-fn disturb(course: &Course, pids: &[u32], server: &mut Server, fault: Fault) {
+fn disturb(course: &Course, leaders: &[u32], server: Option<&mut Server>, fault: Fault) {
     let Some(me) = course.scene().inside.iter().position(|one| one.since.is_some()) else { return };
     match fault {
         Fault::Pause => {
-            signal::stop(pids[me]);
+            signal::stop_group(leaders[me]);
             std::thread::sleep(LEASE.mul_f64(1.3));
             let mut scene = course.scene();
             scene.outcome.faults += 1;
             scene.inside[me].resumed = Some(Instant::now());
-            signal::resume(pids[me]);
+            signal::resume_group(leaders[me]);
         }
         Fault::Restart => {
+            let Some(server) = server else { return };
             server.restart(|_| {
                 let (mut scene, now) = (course.scene(), Instant::now());
                 scene.outcome.faults += 1;

@@ -1,10 +1,12 @@
 //! The programs of the control group: each acquires, asks and releases as it is told, in a process of its own.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use lockkeeper_testkit::signal;
 use serde_json::Value;
 
 /// How a library is spoken to.
@@ -16,6 +18,15 @@ enum Speech {
     Driver { object: &'static str, lock: &'static str },
 }
 
+/// Where a library keeps its locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// On Redis.
+    Redis,
+    /// On etcd.
+    Etcd,
+}
+
 /// A library of the control group.
 #[derive(Clone, Debug)]
 pub struct Rival {
@@ -23,6 +34,8 @@ pub struct Rival {
     pub label: String,
     /// How its program is started, before the arguments that all have.
     pub command: Vec<String>,
+    /// Where its locks are.
+    pub store: Store,
     speech: Speech,
 }
 
@@ -30,21 +43,28 @@ impl Rival {
     /// One whose program speaks the lines of `verify/src/command/held.rs`.
     #[must_use]
     pub fn new(label: &str, command: Vec<String>) -> Self {
-        Self { label: label.to_owned(), command, speech: Speech::Lines }
+        Self { label: label.to_owned(), command, store: Store::Redis, speech: Speech::Lines }
+    }
+
+    /// `etcdctl lock`, which holds a lock while a command runs.
+    #[must_use]
+    pub fn etcdctl() -> Self {
+        let command = ["sh", "-c", include_str!("etcdctl.sh")].map(str::to_owned).to_vec();
+        Self { store: Store::Etcd, ..Self::new("`etcdctl lock`", command) }
     }
 
     /// Redisson's `RLock`, by the driver that the tests use.
     #[must_use]
     pub fn redisson(command: Vec<String>) -> Self {
         let speech = Speech::Driver { object: "lock", lock: "lock lock NAME -1" };
-        Self { label: "Redisson `RLock`".to_owned(), command, speech }
+        Self { speech, ..Self::new("Redisson `RLock`", command) }
     }
 
     /// Its `RFencedLock`.
     #[must_use]
     pub fn redisson_fenced(command: Vec<String>) -> Self {
         let speech = Speech::Driver { object: "fenced", lock: "fenced lockAndGetToken NAME" };
-        Self { label: "Redisson `RFencedLock`".to_owned(), command, speech }
+        Self { speech, ..Self::new("Redisson `RFencedLock`", command) }
     }
 }
 
@@ -86,16 +106,17 @@ const NAME: &str = "control";
 
 impl Program {
     /// Starts it; returns when it is connected.
-    pub(super) fn start(rival: &Rival, port: u16, lease: Duration) -> Result<Self, String> {
-        let url = format!("redis://127.0.0.1:{port}");
+    pub(super) fn start(rival: &Rival, url: &str, lease: Duration) -> Result<Self, String> {
         let lease = lease.as_millis().to_string();
         let (first, rest) = rival.command.split_first().ok_or("a rival without a program")?;
         let mut command = Command::new(first);
         command.args(rest);
         if rival.speech == Speech::Lines {
-            command.args([&url, NAME, &lease]);
+            command.args([url, NAME, &lease]);
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // It may start others, which stand still when it does.
+        command.process_group(0);
         let mut child = command.spawn().map_err(|error| format!("cannot start {first}: {error}"))?;
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else { return Err("no pipes".to_owned()) };
         let (tell, lines) = channel();
@@ -119,7 +140,8 @@ impl Program {
         }
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    /// The process, which leads a group.
+    pub(super) fn leader(&self) -> u32 {
         self.child.id()
     }
 
@@ -179,7 +201,7 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        let _ = self.child.kill();
+        signal::send_group(self.child.id(), "-KILL");
         let _ = self.child.wait();
     }
 }
