@@ -8,6 +8,7 @@ mod link;
 mod numbers;
 mod owned;
 mod plan;
+mod served;
 mod session;
 mod sessions;
 mod shrink;

@@ -241,6 +241,12 @@ impl Plan {
         if let Some(left) = self.left().await {
             return Some(left);
         }
+        if let Some(unserved) = self.serve_all(director).await {
+            return Some(unserved);
+        }
+        if let Some(left) = self.left().await {
+            return Some(left);
+        }
         for machine in self.machines.drain(..).filter(|machine| machine.node.exists()) {
             let (handle, busy) = (machine.handle, Arc::clone(&machine.busy));
             busy.fetch_add(1, Ordering::Relaxed);

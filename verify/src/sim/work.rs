@@ -220,12 +220,7 @@ impl Worker {
     }
 
     pub(super) fn granted(&self, lock: Lock, call: u64, held: &Held) -> String {
-        let token = held.token().map(u64::from);
-        let (sent, lease) = self.trace.grant_of(held.owner(), token);
-        let (client, owner) = self.trace.owner(held.owner());
-        let (side, name) = (lock.side(), held.name().to_owned());
-        self.trace.add(client, What::Granted { call, name, owner: owner.clone(), side, token, sent, lease });
-        owner
+        granted(&self.trace, lock, call, held)
     }
 
     pub(super) fn hold_time(&mut self) -> Duration {
@@ -300,6 +295,16 @@ impl Worker {
         self.trace.add(self.client, What::Wrote { resource, token: token.number(), read, wrote: *value });
         Some(())
     }
+}
+
+/// Notes that a call returned a guard; the owner as the trace names it.
+pub(super) fn granted(trace: &Trace, lock: Lock, call: u64, held: &Held) -> String {
+    let token = held.token().map(u64::from);
+    let (sent, lease) = trace.grant_of(held.owner(), token);
+    let (client, owner) = trace.owner(held.owner());
+    let (side, name) = (lock.side(), held.name().to_owned());
+    trace.add(client, What::Granted { call, name, owner: owner.clone(), side, token, sent, lease });
+    owner
 }
 
 /// The answer, if it is there after so many polls; otherwise the future is dropped where it stands.
