@@ -3,7 +3,9 @@
 //! The numbers of states are pinned: a change of the specification that changes them is a decision. `cargo xtask evidence models` looks at
 //! larger ones.
 
-use lockkeeper_verify::models::{Failover, FailoverFlaw, FairFlaw, FairQueue, MutexFlaw, RedLock, RedLockFlaw, Retries};
+use lockkeeper_verify::models::{
+    Failover, FailoverFlaw, FairFlaw, FairQueue, HandOver, HandOverFlaw, MutexFlaw, RedLock, RedLockFlaw, Retries,
+};
 use lockkeeper_verify::{Model, explore};
 
 /// Far more than any of these has.
@@ -118,4 +120,38 @@ fn a_majority_with_quarantine_has_one_holder_whatever_a_server_forgets() {
 #[test]
 fn a_majority_without_quarantine_is_found() {
     breaks(&RedLock { flaw: RedLockFlaw::NoQuarantine, ..REDLOCK }, "P1");
+}
+
+const HAND_OVER: HandOver =
+    HandOver { waiters: 2, owners: 2, horizon: 2, doubles: 1, renewals: false, forced: 0, flaw: HandOverFlaw::None };
+
+#[test]
+fn a_hold_that_passes_on_inside_a_process_keeps_the_promises() {
+    holds(&HAND_OVER, 299_562);
+}
+
+#[test]
+fn a_hand_over_with_renewals_keeps_the_promises() {
+    holds(&HandOver { horizon: 1, renewals: true, doubles: 0, ..HAND_OVER }, 36_796);
+}
+
+#[test]
+fn a_hand_over_of_what_an_operator_took_away_keeps_the_promises() {
+    holds(&HandOver { horizon: 1, forced: 1, doubles: 0, ..HAND_OVER }, 70_194);
+}
+
+#[test]
+fn a_hold_that_is_kept_for_the_same_owner_is_found() {
+    breaks(&HandOver { flaw: HandOverFlaw::SameOwner, ..HAND_OVER }, "the server holds it");
+}
+
+#[test]
+fn ranges_of_tokens_that_overlap_are_found() {
+    breaks(&HandOver { flaw: HandOverFlaw::RangesOverlap, ..HAND_OVER }, "P2");
+}
+
+#[test]
+fn a_hold_that_nobody_takes_back_is_found() {
+    let alone = HandOver { waiters: 1, owners: 1, horizon: 5, doubles: 0, renewals: true, ..HAND_OVER };
+    breaks(&HandOver { flaw: HandOverFlaw::NobodyTakesBack, ..alone }, "P5");
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lockkeeper_verify::models::{
-    Failover, FailoverFlaw, FairFlaw, FairQueue, MutexFlaw, RedLock, RedLockFlaw, Retries,
+    Failover, FailoverFlaw, FairFlaw, FairQueue, HandOver, HandOverFlaw, MutexFlaw, RedLock, RedLockFlaw, Retries,
 };
 use lockkeeper_verify::{Model, Report, explore_while};
 
@@ -31,6 +31,8 @@ pub(crate) fn run(time: Duration) -> bool {
         snapshots: true,
         flaw: redlock,
     };
+    let hand_over =
+        HandOver { waiters: 2, owners: 3, horizon: 3, doubles: 2, renewals: true, forced: 1, flaw: HandOverFlaw::None };
     let found = [
         row(
             "mutex, 2 clients",
@@ -45,6 +47,7 @@ pub(crate) fn run(time: Duration) -> bool {
         row("failover", &failover, time),
         row("fair queue", &fair, time),
         row("RedLock", &majority, time),
+        row("hand-over inside a process", &hand_over, time),
     ];
     println!();
     found.into_iter().all(|sound| sound)

@@ -5,11 +5,13 @@
 
 mod failover;
 mod fair;
+mod hand_over;
 mod mutex;
 mod redlock;
 mod server;
 
 pub use failover::{Failover, FailoverFlaw};
 pub use fair::{FairFlaw, FairQueue};
+pub use hand_over::{HandOver, HandOverFlaw};
 pub use mutex::{MutexFlaw, Retries};
 pub use redlock::{RedLock, RedLockFlaw};

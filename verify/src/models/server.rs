@@ -4,7 +4,7 @@ use std::fmt::{self, Debug, Write as _};
 use std::hash::Hasher;
 use std::time::Duration;
 
-use lockkeeper::backend::{Acquire, Attempt, Claim, Release, Renew, Renewed};
+use lockkeeper::backend::{Acquire, Attempt, Claim, Release, Released, Renew, Renewed};
 use lockkeeper::model::{self, Now, Outcome, Record, Request};
 use lockkeeper::runtime::Instant;
 use lockkeeper::{ClientId, Name, WireOwner};
@@ -37,6 +37,11 @@ pub(super) fn release(claim: Claim, owner: WireOwner) -> Request {
     Request::Release(Release::new(name(), claim, owner))
 }
 
+/// Releases, and grants to `then` unless others have a place.
+pub(super) fn keep(owner: WireOwner, then: Option<Acquire>) -> Request {
+    Request::Release(Release::new(name(), Claim::Mutex, owner).with_then(then).with_if_alone())
+}
+
 pub(super) fn renewal(claim: Claim, owner: WireOwner, lease: Option<u8>) -> Renew {
     Renew::new(name(), claim, owner, lease.map(ticks))
 }
@@ -53,9 +58,12 @@ impl Server {
     pub(super) fn step(&mut self, request: &Request, tick: u8, clock: u64) -> Outcome {
         let now = Now { at: at(tick), token: clock.max(self.last_token + 1) };
         let outcome = model::step(&mut self.record, request, now).expect("the models ask for mutexes only").answer;
-        if let Outcome::Acquire(Attempt::Granted(grant)) = outcome {
-            self.last_token = self.last_token.max(grant.token.unwrap_or(0));
-        }
+        let granted = match outcome {
+            Outcome::Acquire(Attempt::Granted(grant)) => Some(grant),
+            Outcome::Release(Released { next: Some(Attempt::Granted(grant)), .. }) => Some(grant),
+            _ => None,
+        };
+        self.last_token = self.last_token.max(granted.and_then(|grant| grant.last_token()).unwrap_or(0));
         outcome
     }
 
