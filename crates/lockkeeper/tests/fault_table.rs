@@ -43,3 +43,24 @@ fn every_fault_and_every_control_has_a_row_with_a_test() {
     let controls = rows().filter(|row| tests(row).iter().any(|test| test.starts_with("redis::controls::"))).count();
     assert!(controls >= 8, "{controls} controls");
 }
+
+/// The numbers of these lines, where the first cell is one.
+fn numbers(lines: &[&str]) -> Vec<u32> {
+    lines.iter().filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok()).collect()
+}
+
+/// Whether each number is larger than the one before it, so that none is there twice.
+fn ascend(numbers: &[u32]) -> bool {
+    numbers.is_sorted_by(|one, next| one < next)
+}
+
+#[test]
+fn the_number_of_a_fault_is_there_once() {
+    let faults = numbers(&PAGE.lines().collect::<Vec<_>>());
+    assert!(faults.len() > 100, "{} faults", faults.len());
+    let wrong: Vec<_> = faults.windows(2).filter(|pair| !ascend(pair)).collect();
+    assert!(wrong.is_empty(), "twice, or out of order: {wrong:?}");
+    assert!(
+        !ascend(&numbers(&["| 107 | one |", "| 107 | another |"])) && !ascend(&numbers(&["| 108 | one |", "| 107 | another |"]))
+    );
+}
