@@ -5,9 +5,10 @@ use lockkeeper_testkit::poll::async_until_within;
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use lockkeeper::backend::{Backend, ClientCard, Release, Released, Renew, Renewed, Reply};
+use lockkeeper::backend::{Backend, ClientCard, Notifier, Release, Released, Renew, Renewed, Reply, Subscription, Watch};
 use lockkeeper::layer::Layer;
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::memory::MemoryStore;
@@ -244,6 +245,119 @@ fn a_store_that_panics_does_not_end_the_keeper() {
         drop(second);
         until_free(&theirs, "b").await;
         tokio::time::timeout(Duration::from_secs(5), ours.close()).await.expect("closed").unwrap();
+    });
+}
+
+/// Whether this is a thread on which holds are renewed.
+fn on_the_keeper() -> bool {
+    std::thread::current().name() == Some("lockkeeper-keeper")
+}
+
+/// What a subscription of [`EndsBadly`] leaves: the keeper panics when it drops it.
+struct BadEnd(tokio::task::JoinHandle<()>, Arc<AtomicUsize>);
+
+impl Drop for BadEnd {
+    fn drop(&mut self) {
+        self.0.abort();
+        if on_the_keeper() {
+            self.1.fetch_add(1, Ordering::SeqCst);
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+}
+
+/// A store whose subscriptions panic when they end on the keeper. They notify as usual.
+#[derive(Debug)]
+struct EndsBadly(Arc<dyn Backend>, Arc<AtomicUsize>);
+
+impl Layer for EndsBadly {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.0
+    }
+
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self(inner, Arc::clone(&self.1)))
+    }
+
+    fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
+        Box::pin(async move {
+            let (below, notifier) = (self.0.watch(watch).await?, Notifier::default());
+            let passes_on = {
+                let notifier = notifier.clone();
+                async move {
+                    loop {
+                        below.notified().await;
+                        notifier.notify();
+                    }
+                }
+            };
+            Ok(Subscription::new(&notifier, BadEnd(tokio::spawn(passes_on), Arc::clone(&self.1))))
+        })
+    }
+}
+
+#[test]
+fn a_subscription_that_panics_when_it_ends_does_not_end_the_keeper() {
+    executor().block_on(async {
+        let store: Arc<dyn Backend> = Arc::new(MemoryStore::new(Runtime::system()));
+        let panics = Arc::new(AtomicUsize::new(0));
+        let layer = EndsBadly(Arc::clone(&store), Arc::clone(&panics));
+        let ours = Client::builder().lease(Duration::from_secs(3)).with_backend(Arc::new(layer)).unwrap();
+        let theirs = Client::builder().with_backend(store).unwrap();
+        let kept = ours.mutex("kept").lock().await.unwrap();
+        // Of a name that others want too it outlives the waiters, and ends on the keeper.
+        until("a subscription has ended on the keeper", || async {
+            let turn = async |client: &Client| {
+                let guard = client.mutex("m").lock().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(2)).await;
+                drop(guard);
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            };
+            tokio::join!(turn(&theirs), turn(&ours), turn(&theirs), turn(&ours), turn(&theirs));
+            panics.load(Ordering::SeqCst) > 0
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(3_500)).await;
+        assert!(kept.is_valid(), "the keeper has ended");
+        drop(kept);
+        until_free(&theirs, "kept").await;
+        tokio::time::timeout(Duration::from_secs(5), ours.close()).await.expect("closed").unwrap();
+    });
+}
+
+/// A task whose waker panics when the keeper wakes it.
+struct PanicsWhenWoken(AtomicUsize);
+
+impl Wake for PanicsWhenWoken {
+    fn wake(self: Arc<Self>) {
+        if on_the_keeper() {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            std::panic::resume_unwind(Box::new("on purpose"));
+        }
+    }
+}
+
+/// Wakers are code of somebody's executor. A loss that cannot be told to one task costs no other hold.
+#[test]
+fn a_waker_that_panics_does_not_end_the_keeper() {
+    executor().block_on(async {
+        let (ours, theirs) = two_clients("waker", Duration::from_secs(3)).await;
+        let kept = ours.mutex("kept").lock().await.unwrap();
+        // Told by the deadline, and by an answer of the store.
+        let short = ours.mutex("short").lock().lease(Duration::from_millis(200)).await.unwrap();
+        let taken = ours.mutex("taken").lock().await.unwrap();
+        let woken = Arc::new(PanicsWhenWoken(AtomicUsize::new(0)));
+        let (waker, mut lost) = (Waker::from(Arc::clone(&woken)), [Box::pin(short.lost()), Box::pin(taken.lost())]);
+        for lost in &mut lost {
+            assert!(lost.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        theirs.force_release("taken").await.unwrap();
+        until("the keeper has woken both", || async { woken.0.load(Ordering::SeqCst) >= 2 }).await;
+        assert!(!short.is_valid() && !taken.is_valid());
+        tokio::time::sleep(Duration::from_millis(3_500)).await;
+        assert!(kept.is_valid(), "the keeper has ended");
+        drop(kept);
+        until_free(&theirs, "kept").await;
     });
 }
 

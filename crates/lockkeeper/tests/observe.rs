@@ -3,11 +3,15 @@
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::future::IntoFuture as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lockkeeper::Client;
 use lockkeeper::layer::{Chaos, Fault, Faulty};
+use lockkeeper_testkit::poll::until_within;
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 
 /// All metrics by name and labels; histograms by how many values they got.
@@ -278,5 +282,94 @@ fn a_recorder_that_panics_does_not_end_the_keeper() {
             kept.release().await.unwrap();
             assert!(client.mutex("kept").try_lock().await.unwrap().is_some());
         });
+    });
+}
+
+/// Whether this is a thread on which holds are renewed.
+fn on_the_keeper() -> bool {
+    std::thread::current().name() == Some("lockkeeper-keeper")
+}
+
+/// A recorder that blocks the keeper for longer than is good whenever it is asked for a counter.
+struct Blocks;
+
+/// How often it did.
+static BLOCKED: AtomicUsize = AtomicUsize::new(0);
+
+impl metrics::Recorder for Blocks {
+    fn describe_counter(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+    fn describe_gauge(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+    fn describe_histogram(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+
+    fn register_counter(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Counter {
+        if on_the_keeper() {
+            std::thread::sleep(Duration::from_millis(150));
+            BLOCKED.fetch_add(1, Ordering::SeqCst);
+        }
+        metrics::Counter::noop()
+    }
+
+    fn register_gauge(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Gauge {
+        metrics::Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Histogram {
+        metrics::Histogram::noop()
+    }
+}
+
+/// The warnings that keepers logged about what blocks them.
+#[derive(Clone, Default)]
+struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN && on_the_keeper()
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                let _ = write!(self.0, "{field}={value:?} ");
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        if text.0.contains("blocks the thread") {
+            self.0.lock().unwrap().push(text.0);
+        }
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Once per client. The other tests here have recorders and keepers of their own executors.
+#[test]
+fn a_recorder_that_blocks_the_keeper_is_told_once() {
+    let warnings = Warnings::default();
+    metrics::set_global_recorder(Blocks).expect("the only one");
+    tracing::subscriber::set_global_default(warnings.clone()).expect("the only one");
+    let executor = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    executor.block_on(async {
+        for clients in 1..=2 {
+            let client = Client::connect("memory:").await.unwrap();
+            // When the recorder is told of the third one, whatever there is to say of the first two has been said.
+            for name in ["a", "b", "c"] {
+                let blocked = BLOCKED.load(Ordering::SeqCst);
+                let _guard = client.mutex(name).lock().lease(Duration::from_millis(50)).await.unwrap();
+                // The keeper notices the end: nothing else looks.
+                until_within(Duration::from_secs(10), "the recorder is told", || BLOCKED.load(Ordering::SeqCst) > blocked);
+            }
+            let told = warnings.0.lock().unwrap();
+            assert!(told.len() == clients && told.iter().all(|text| text.contains("took=1")), "{told:?}");
+        }
     });
 }

@@ -9,13 +9,14 @@ use crate::runtime::sync::{
     Mutex, Notify,
     atomic::{AtomicU64, Ordering},
 };
+use crate::runtime::{caught, log};
 
 /// The waiter's end: resolves after a notification, also if that came before the waiter began to wait.
 pub struct Subscription {
     shared: Arc<Shared>,
     shareable: bool,
     /// Ends the subscription when dropped; the store keeps in it whatever it needs.
-    _registration: Box<dyn Send + Sync>,
+    registration: Option<Box<dyn Send + Sync>>,
 }
 
 /// The store's end.
@@ -33,7 +34,7 @@ struct Shared {
 impl Subscription {
     /// Subscribes to `notifier`. `registration` is kept until the subscription is dropped.
     pub fn new(notifier: &Notifier, registration: impl Send + Sync + 'static) -> Self {
-        Self { shared: Arc::clone(&notifier.0), shareable: true, _registration: Box::new(registration) }
+        Self { shared: Arc::clone(&notifier.0), shareable: true, registration: Some(Box::new(registration)) }
     }
 
     /// A subscription that is never notified, for stores that cannot push.
@@ -45,7 +46,9 @@ impl Subscription {
     /// Marks it as good for this owner alone: the next waiter of the client needs its own.
     #[must_use]
     pub fn only_for_owner(self) -> Self {
-        Self { shareable: false, ..self }
+        let mut own = self;
+        own.shareable = false;
+        own
     }
 
     /// Whether the next waiter of this client for the name may use it too.
@@ -72,6 +75,15 @@ impl Subscription {
     #[must_use]
     pub(crate) fn count(&self) -> u64 {
         self.shared.count.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        // The registration is the store's own. It may be dropped by the keeper, which must not end by a panic in it.
+        if caught(|| drop(self.registration.take())).is_none() {
+            log!(error, "the store panicked when a subscription ended");
+        }
     }
 }
 

@@ -11,11 +11,11 @@ use super::registry::Slot;
 use super::{Core, Grounds, Held, Session, Undo, WireHold};
 use crate::backend::{Claim, Event, LossReason, Release, Renew, Renewed, drift};
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::Instant;
 use crate::runtime::sync::{
     Notify,
     atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
 };
+use crate::runtime::{Instant, caught, log};
 
 /// One outermost hold, shared by the guards that re-entered it.
 pub(crate) struct Hold {
@@ -147,8 +147,11 @@ impl Hold {
         if self.state.compare_exchange(HELD, state, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             let Grounds { name, claim, owner, .. } = &self.grounds;
             self.core().notify(&Event::Lost { name, claim: *claim, owner: *owner, reason });
-            self.told.notify_waiters();
-            self.leave_queue();
+            // Wakers are code of the user's: one that panics must not keep the rest from being done.
+            let (told, left) = (caught(|| self.told.notify_waiters()), caught(|| self.leave_queue()));
+            if told.and(left).is_none() {
+                log!(error, %name, "the waker of a task that waits for this lock panicked");
+            }
             // Where holds live in a session, nothing else ends it as long as the client lives.
             if matches!(reason, LossReason::Expired | LossReason::MaxHold)
                 && self.core().capabilities.liveness.session().is_some()

@@ -5,11 +5,12 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::link::Way;
+use super::supervised::supervised;
 use super::{Core, Hold, liveness, lock};
 use crate::backend::{Backend, ClientCard, Event, LossReason, Renew, Renewed};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::sync::atomic::Ordering;
-use crate::runtime::{self, Instant, log};
+use crate::runtime::{self, Instant, caught, log};
 
 /// Renewals in one request.
 const BATCH: usize = 1_024;
@@ -53,17 +54,24 @@ impl Announcing {
 /// Runs until the session ends and nothing is left to release.
 pub(super) async fn keep(core: Arc<Core>) {
     // Of a store that panics here the callers' connection has to do.
-    let connection = runtime::caught(|| Arc::clone(&core.backend).keeper_connection());
+    let connection = caught(|| Arc::clone(&core.backend).keeper_connection());
     let connection = connection.unwrap_or_else(|| Arc::clone(&core.backend));
+    let mut panicked = false;
+    let rounds = || rounds(&core, &connection, std::mem::replace(&mut panicked, true));
     tokio::select! {
         biased;
-        () = rounds(&core, &connection) => {}
+        () = supervised(&core.runtime, rounds) => {}
         () = liveness::keep(&core, &connection) => {}
     }
 }
 
-async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
+/// `anew`: after a panic. What the round before had taken out to renew it may not have been asked about.
+async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>, anew: bool) {
     let mut announcing = Announcing::default();
+    if anew {
+        let holds = core.registry().holds();
+        attend(core, connection, holds, core.runtime.now());
+    }
     loop {
         let now = core.runtime.now();
         let (due, mut next, holds) = {
@@ -167,31 +175,36 @@ async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Weak<Ho
     let mut hurry = false;
     for (hold, answer) in batch.iter().zip(answers) {
         let Some(hold) = hold.upgrade() else { continue };
-        let lease = hold.lease();
-        let (again, slack) = match answer {
-            Ok(Renewed::Kept { good_for }) => {
-                hold.renewed(sent, good_for);
-                (sent.plus(lease / 3), lease / 30)
-            }
-            Ok(Renewed::Gone) => {
-                hold.lose(LossReason::Gone);
-                continue;
-            }
-            // Unknown is not lost, and does not extend the deadline: try again soon.
-            Err(error) => {
-                let (name, owner) = (&hold.grounds.name, hold.grounds.owner);
-                core.notify(&Event::RenewalFailed { name, claim: hold.grounds.claim, owner, error: &error });
-                (core.runtime.now().plus(runtime::jitter(lease / 40, lease / 20)), Duration::ZERO)
-            }
-        };
-        // Only a renewal may come early. A deadline or a pause after trouble that did would come again at once, and again.
-        let deadline = hold.deadline();
-        let slack = if again < deadline { slack } else { Duration::ZERO };
-        hurry |= core.registry().reschedule(&hold, again.min(deadline), slack);
+        hurry |= answered(&core, &hold, sent, answer);
     }
     if hurry {
         core.keeper_wake.notify_one();
     }
+}
+
+/// What the store said about one hold. Tells whether the keeper has to be woken for what comes next.
+fn answered(core: &Core, hold: &Hold, sent: Instant, answer: Result<Renewed>) -> bool {
+    let lease = hold.lease();
+    let (again, slack) = match answer {
+        Ok(Renewed::Kept { good_for }) => {
+            hold.renewed(sent, good_for);
+            (sent.plus(lease / 3), lease / 30)
+        }
+        Ok(Renewed::Gone) => {
+            hold.lose(LossReason::Gone);
+            return false;
+        }
+        // Unknown is not lost, and does not extend the deadline: try again soon.
+        Err(error) => {
+            let (name, owner) = (&hold.grounds.name, hold.grounds.owner);
+            core.notify(&Event::RenewalFailed { name, claim: hold.grounds.claim, owner, error: &error });
+            (core.runtime.now().plus(runtime::jitter(lease / 40, lease / 20)), Duration::ZERO)
+        }
+    };
+    // Only a renewal may come early. A deadline or a pause after trouble that did would come again at once, and again.
+    let deadline = hold.deadline();
+    let slack = if again < deadline { slack } else { Duration::ZERO };
+    core.registry().reschedule(hold, again.min(deadline), slack)
 }
 
 fn card(core: &Core) -> ClientCard {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::link::Way;
+use super::supervised::supervised;
 use super::{Core, Hold, keeper, lock};
 use crate::backend::{Backend, Event, KeptAlive, LossReason, StoreEvent, StoreEvents};
 use crate::error::Error;
@@ -42,14 +43,14 @@ impl Ended {
 /// Keeps the session alive and reports what the store tells. Never ends.
 pub(super) async fn keep(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
     let events = core.capabilities.events.then(|| runtime::caught(|| connection.events())).flatten();
-    let events = events.unwrap_or_else(StoreEvents::none);
-    let session = async {
-        match core.capabilities.liveness.session() {
-            Some(lasts) => keep_alive(core, connection, lasts).await,
-            None => std::future::pending().await,
-        }
+    // Behind a lock, so that a report that is begun anew goes on with the same events. There is one at a time.
+    let events = tokio::sync::Mutex::new(events.unwrap_or_else(StoreEvents::none));
+    let session = async || match core.capabilities.liveness.session() {
+        Some(lasts) => keep_alive(core, connection, lasts).await,
+        None => std::future::pending().await,
     };
-    tokio::join!(session, report(core, connection, events));
+    let report = async || report(core, connection, &mut *events.lock().await).await;
+    tokio::join!(supervised(&core.runtime, session), supervised(&core.runtime, report));
 }
 
 async fn keep_alive(core: &Core, connection: &Arc<dyn Backend>, lasts: Duration) {
@@ -91,7 +92,7 @@ fn renewal_failed(core: &Core, hold: &Hold, error: &Error) {
     core.notify(&Event::RenewalFailed { name, claim, owner, error });
 }
 
-async fn report(core: &Arc<Core>, connection: &Arc<dyn Backend>, mut events: StoreEvents) {
+async fn report(core: &Arc<Core>, connection: &Arc<dyn Backend>, events: &mut StoreEvents) {
     if core.capabilities.events {
         // What happened to them before the events began was not told.
         let holds = core.registry().holds();

@@ -26,6 +26,7 @@ mod settings;
 mod shared;
 mod stand;
 mod step;
+mod supervised;
 mod wire_hold;
 
 pub use held::Held;

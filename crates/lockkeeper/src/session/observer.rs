@@ -1,9 +1,15 @@
 //! Tells the session's observer what happens. The observer is code of the user (a metrics recorder, a log subscriber): what goes wrong in it
 //! must not end the keeper or lose a lock.
 
+use std::time::Duration;
+
 use super::Core;
 use crate::backend::{Event, Observer};
-use crate::runtime::{caught, log};
+use crate::runtime::sync::atomic::Ordering;
+use crate::runtime::{caught, log, on_background_thread};
+
+/// An event that keeps the keeper for longer than this is too slow: renewals of short leases wait for it.
+const SLOW: Duration = Duration::from_millis(100);
 
 /// Observes nothing.
 #[derive(Debug)]
@@ -14,10 +20,20 @@ impl Observer for Nobody {
 }
 
 impl Core {
-    /// Tells the observer. A panic in it is caught and logged.
+    /// Tells the observer. A panic in it is caught and logged. One that blocks the keeper is told, once.
     pub(crate) fn notify(&self, event: &Event<'_>) {
+        let began = on_background_thread().then(|| self.runtime.now());
         if caught(|| self.observer.notify(event)).is_none() {
             log!(error, "the observer of lock events panicked; the event was dropped");
+        }
+        let took = began.map_or(Duration::ZERO, |began| self.runtime.now().since(began));
+        if took > SLOW && !self.told_slow.swap(true, Ordering::Relaxed) {
+            log!(
+                warn,
+                ?took,
+                "the metrics recorder or the log subscriber blocks the thread that renews locks; renewals and releases wait for it, and a \
+                 lock whose renewal comes too late is lost"
+            );
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, TryLockError, Weak};
+use std::time::Duration;
 
 use super::local_queue::{Checked, Orphan};
 use super::releaser::Undo;
@@ -9,11 +10,14 @@ use super::{Core, Left, LocalQueue, lock};
 use crate::backend::{Kind, Release};
 use crate::name::Name;
 use crate::owner::WireOwner;
-use crate::runtime::Instant;
 use crate::runtime::sync::Mutex;
+use crate::runtime::{Instant, caught, log};
 
 /// How many queues are remembered for their back-off, which is short.
 const BACKING_OFF: usize = 32;
+
+/// A queue whose check panicked is checked again after so long.
+const AFTER_PANIC: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(super) struct Queues {
@@ -104,7 +108,13 @@ impl Queues {
                 return true;
             }
             let Some(queue) = check.queue.upgrade() else { return false };
-            let Checked { orphans, doubtful: owner, again } = queue.check(now);
+            // It wakes waiters, and wakers are code of the user's.
+            let Some(Checked { orphans, doubtful: owner, again }) = caught(|| queue.check(now)) else {
+                log!(error, name = %check.name, "the waker of a task that waits for this lock panicked");
+                check.at = now.plus(AFTER_PANIC);
+                next = next.min(check.at);
+                return true;
+            };
             doubtful.extend(owner);
             for Orphan { owner, claim } in orphans {
                 let settle = !core.capabilities.refuses_late;

@@ -1,7 +1,7 @@
 //! The one way to release: every release, from a guard, from `Drop` or from a cancelled acquire, goes through here.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::backend::{Attempt, Backend, Event, Kind, LossReason, Release, Release
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::sync::atomic::Ordering;
-use crate::runtime::{self, Instant, log};
+use crate::runtime::{self, Instant, caught, log};
 
 /// Something to release, known to be held or only possibly so.
 #[derive(Debug)]
@@ -172,8 +172,24 @@ impl Core {
         })
     }
 
-    /// The keeper's side: until it is released for certain, or has ended by itself.
-    pub(super) async fn carry_out(&self, via: &dyn Backend, mut undo: Undo) {
+    /// The keeper's side: until it is released for certain, or has ended by itself. Where a waker of the user's panics in it the lease ends it, and
+    /// `close` does not wait for it for ever.
+    pub(super) async fn carry_out(&self, via: &dyn Backend, undo: Undo) {
+        let (name, owner) = (undo.release.name.clone(), undo.release.owner);
+        let mut work = pin!(self.release_for_certain(via, undo));
+        let panicked = || {
+            log!(error, %name, %owner, "not released because of a panic in a waker; its lease ends it");
+            Poll::Ready(())
+        };
+        std::future::poll_fn(|cx| caught(|| work.as_mut().poll(cx)).unwrap_or_else(panicked)).await;
+        self.undoing.fetch_sub(1, Ordering::SeqCst);
+        self.progress.notify_waiters();
+        if self.stopping.load(Ordering::SeqCst) {
+            self.keeper_wake.notify_one();
+        }
+    }
+
+    async fn release_for_certain(&self, via: &dyn Backend, mut undo: Undo) {
         let began = self.runtime.now();
         // What lives in a session ends with that, whatever its lease.
         let session = self.capabilities.liveness.session();
@@ -228,11 +244,6 @@ impl Core {
                     }
                 },
             }
-        }
-        self.undoing.fetch_sub(1, Ordering::SeqCst);
-        self.progress.notify_waiters();
-        if self.stopping.load(Ordering::SeqCst) {
-            self.keeper_wake.notify_one();
         }
     }
 }

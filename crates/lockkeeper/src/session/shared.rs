@@ -34,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) runtime: Runtime,
     pub(crate) settings: Settings,
     pub(super) observer: Arc<dyn Observer>,
+    /// The user was told that the observer blocks the keeper.
+    pub(super) told_slow: AtomicBool,
     /// The program's name on the client card, if it is not that of the executable.
     pub(super) program: OnceLock<String>,
     /// The store's URL without a password, if it has one.
@@ -83,6 +85,7 @@ impl Core {
             runtime,
             settings,
             observer,
+            told_slow: AtomicBool::new(false),
             program: OnceLock::new(),
             place: OnceLock::new(),
             next_look: AtomicU64::new(0),
@@ -183,6 +186,10 @@ impl Core {
                 Some(reply) => Pin::new(reply).poll(cx),
                 None => panicked(),
             };
+            // A reply is the store's also when it is dropped.
+            if for_keeper && poll.is_ready() && runtime::caught(|| drop(reply.take())).is_none() {
+                log!(error, store = self.capabilities.store, "the store panicked when a reply was dropped");
+            }
             poll.map(|answer| {
                 let silent_for = if answer.is_none() { limit } else { Duration::ZERO };
                 let answer = answer.unwrap_or_else(|| Err(self.no_answer(limit)));
