@@ -111,6 +111,29 @@ async fn a_server_clock_set_forward_does_not_refuse_counting_requests() {
     assert_eq!((site.eyes().get::<_, i64>("l").unwrap(), site.eyes().get::<_, i64>("c").unwrap()), (2, 4), "each counted once");
 }
 
+/// A counting request that the network keeps was sent by what was known of the server's clock before it was set back, so it is in time there for
+/// as long as that step. Its repetition was counted: it is not, soon afterwards or late.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_held_counting_request_does_not_count_beside_its_repetition() {
+    let Some((site, clock)) = under_a_clock("a held counting request").await else { return };
+    for (name, held_for) in [("soon", Duration::ZERO), ("late", Duration::from_secs(5))] {
+        clock.set(0);
+        // Long enough for the silent connection to be replaced and the request to be repeated.
+        let client = site.client(Client::builder().command_timeout(ms(1_800))).await;
+        let latch = client.latch(name);
+        latch.try_set(3).await.unwrap();
+        clock.set(-90);
+        site.proxy.next("EVALSHA", Fault::Hold);
+        assert_eq!(latch.count_down().await.expect("repeated, and answered"), 2, "{name}");
+        assert!(site.proxy.met(), "{name}");
+        sleep(held_for).await;
+        let before = scripts_run(&mut site.eyes());
+        site.proxy.let_go();
+        until("the held request has arrived", || scripts_run(&mut site.eyes()) > before).await;
+        assert_eq!(site.eyes().get::<_, i64>(name).unwrap(), 2, "{name}: counted twice");
+    }
+}
+
 /// Grants that must reach replicas have a connection of their own; a late request costs neither that one nor the other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_late_request_with_replicas_drops_no_connection() {

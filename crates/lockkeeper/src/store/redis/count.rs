@@ -3,7 +3,7 @@
 use super::locks::{refusal, text};
 use super::request::{Failed, Request, Site};
 use super::script::{self, Lua};
-use super::{RedisStore, millis, parsed};
+use super::{RedisStore, parsed};
 use crate::backend::{Count, CountOp, CountOutcome, Counted, CounterOp, LatchOp, SemaphoreOp};
 use crate::error::Result;
 
@@ -13,7 +13,7 @@ impl RedisStore {
         let (script, what, number) = call(request.op);
         let arguments = |site: &Site<'_>| {
             let not_after = if request.op.is_read() { b"0".to_vec() } else { site.micros(request.not_after) };
-            vec![text(request.id), not_after, millis(request.remember), text(what), text(number)]
+            vec![text(request.id), not_after, site.remembered(request.remember), text(what), text(number)]
         };
         let keys = [request.name.as_str()];
         let sent = Request::script(script, &keys, &arguments).looking_first().not_after(request.not_after);

@@ -25,6 +25,7 @@ use super::subscriptions::CONFIRMING;
 use crate::backend::Notifier;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, Runtime};
+use crate::store::kit::clock::Steps;
 
 pub(super) struct Node {
     pub(super) config: Config,
@@ -38,6 +39,8 @@ pub(super) struct Node {
     pub(super) reconnecting: AtomicBool,
     pub(super) channels: Arc<Channels>,
     part: Part,
+    /// How far the server's clock was set back lately.
+    steps: Steps,
     pub(super) outages: Arc<Outages>,
     /// The sentinels are listened to for as long as this lives.
     pub(super) sentinels: Mutex<Option<watch::Sender<()>>>,
@@ -83,6 +86,7 @@ impl Node {
             reconnecting: AtomicBool::new(false),
             channels,
             part,
+            steps: Steps::default(),
             outages,
             sentinels: Mutex::default(),
             switched: Notify::new(),
@@ -141,7 +145,8 @@ impl Node {
         let run = if request.knows_run { live.run_id.get_or_try_init(|| Box::pin(self.ask_run_id(live))).await? } else { "" };
         let cluster = matches!(self.part, Part::Slots { .. });
         let (offset, subscriptions) = (&live.offset, &live.subscriptions);
-        let site = Site { offset, cluster, moving: request.moving, run, subscriptions };
+        let (steps, runtime) = (&self.steps, &self.runtime);
+        let site = Site { offset, steps, runtime, cluster, moving: request.moving, run, subscriptions };
         let lacks_evalsha = live.lacks_evalsha.load(Ordering::Relaxed);
         let command = match &request.payload {
             Payload::Command(command) => Cow::Borrowed(*command),

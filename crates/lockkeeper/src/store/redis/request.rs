@@ -7,11 +7,11 @@ use redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use super::config::Durability;
 use super::script::Lua;
 use super::subscriptions::Subscriptions;
-use super::{error, names, slots};
+use super::{error, millis, names, slots};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::runtime::Instant;
-use crate::store::kit::clock::ClockOffset;
+use crate::runtime::{Instant, Runtime};
+use crate::store::kit::clock::{ClockOffset, Steps};
 
 /// The answer of every script to a request that came too late.
 const LATE: i64 = -1;
@@ -19,6 +19,8 @@ const LATE: i64 = -1;
 /// What a script's arguments depend on: the server that gets them.
 pub(super) struct Site<'a> {
     pub(super) offset: &'a ClockOffset,
+    pub(super) steps: &'a Steps,
+    pub(super) runtime: &'a Runtime,
     pub(super) cluster: bool,
     /// The name's slot moves, and its parts may be at two servers.
     pub(super) moving: bool,
@@ -32,6 +34,13 @@ impl Site<'_> {
     /// Microseconds on the server's clock, never later than `at`.
     pub(super) fn micros(&self, at: Instant) -> Vec<u8> {
         self.offset.translated(at).to_string().into_bytes()
+    }
+
+    /// For how many ms the server has to remember a counting request that is repeated for no longer than `remember`: no copy of it is in time there
+    /// afterwards.
+    pub(super) fn remembered(&self, remember: Duration) -> Vec<u8> {
+        let set_back = self.steps.set_back(self.offset, remember, self.runtime.now());
+        millis(remember.saturating_add(set_back))
     }
 
     /// The key that counts the tokens of a name, with a question mark before it if it may be at another server. A script must not create it there: a
