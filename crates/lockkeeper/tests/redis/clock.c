@@ -1,5 +1,5 @@
-/* Stands before a program's libc and sets its wall clock forward or back, by as many seconds as a shared file says at the moment.
-   All other clocks, on which leases and deadlines should run, are left alone. */
+/* Stands before a program's libc and sets its wall clock forward or back, by as many seconds as a shared file says at the moment. A second number
+   there sets its boot clock forward, as a suspension of the machine does: timers run on the monotonic clock, which is left alone. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdlib.h>
@@ -15,17 +15,18 @@ __attribute__((constructor)) static void find_the_file(void) {
   const char *path = getenv("LOCKKEEPER_TEST_CLOCK");
   int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
   if (file >= 0) {
-    void *shared = mmap(NULL, sizeof(long), PROT_READ, MAP_SHARED, file, 0);
+    void *shared = mmap(NULL, 2 * sizeof(long), PROT_READ, MAP_SHARED, file, 0);
     if (shared != MAP_FAILED) seconds = shared;
     close(file);
   }
 }
 
-static long set_by(void) { return seconds ? *seconds : 0; }
+static long set_by(int which) { return seconds ? seconds[which] : 0; }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
   int failed = (int)syscall(SYS_clock_gettime, clock, now);
-  if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += set_by();
+  if (!failed && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) now->tv_sec += set_by(0);
+  if (!failed && clock == CLOCK_BOOTTIME) now->tv_sec += set_by(1);
   return failed;
 }
 

@@ -1,4 +1,4 @@
-//! A wall clock that a test can set, for a process that the test starts: `clock.c`, loaded before the program.
+//! A wall clock and a boot clock that a test can set, for a process that the test starts: `clock.c`, loaded before the program.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The wall clock of the processes that run under it.
+/// The wall clock and the boot clock of the processes that run under it.
 #[derive(Debug)]
 pub(crate) struct WallClock {
     library: &'static Path,
@@ -43,6 +43,7 @@ impl WallClock {
         let file = File::options().create(true).truncate(true).write(true).open(&path).expect("a file for the clock");
         let clock = Self { library, path, file };
         clock.set(0);
+        clock.suspended_for(0);
         Some(clock)
     }
 
@@ -53,8 +54,17 @@ impl WallClock {
 
     /// So many seconds ahead of the right time, or behind it.
     pub(crate) fn set(&self, ahead: i64) {
+        self.write(ahead, 0);
+    }
+
+    /// As if the machine had been suspended for so many seconds: the boot clock went on, and timers stood still.
+    pub(crate) fn suspended_for(&self, seconds: i64) {
+        self.write(seconds, 1);
+    }
+
+    fn write(&self, number: i64, place: u64) {
         // In place: a file that is cut while others look into it would end them.
-        self.file.write_all_at(&ahead.to_ne_bytes(), 0).expect("the clock can be set");
+        self.file.write_all_at(&number.to_ne_bytes(), 8 * place).expect("the clock can be set");
     }
 }
 

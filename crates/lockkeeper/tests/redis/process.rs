@@ -1,7 +1,7 @@
 //! Holders in a process of their own, which can be stopped, killed, or given a wrong clock; and executors that stall or end.
 
 use std::process::Stdio;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use lockkeeper::fence::Gate;
 use lockkeeper::runtime::Runtime;
@@ -28,8 +28,13 @@ struct HolderProcess {
 
 impl HolderProcess {
     async fn start(url: &str, clock: Option<&WallClock>) -> Self {
+        Self::start_with(url, clock, LEASE).await
+    }
+
+    async fn start_with(url: &str, clock: Option<&WallClock>, lease: Duration) -> Self {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["process::holds_as_a_process", "--exact", "--ignored", "--nocapture"]).env("LOCKKEEPER_TEST_HOLDER", url);
+        command.env("LOCKKEEPER_TEST_LEASE", lease.as_millis().to_string());
         command.envs(clock.map(WallClock::environment).unwrap_or_default());
         let mut command = tokio::process::Command::from(command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
@@ -42,6 +47,10 @@ impl HolderProcess {
     /// The first line that begins with what was asked; the test around it says things, too.
     async fn ask(&mut self, what: &str) -> String {
         self.questions.write_all(format!("{what}\n").as_bytes()).await.unwrap();
+        self.answer(what).await
+    }
+
+    async fn answer(&mut self, what: &str) -> String {
         let answer = async {
             loop {
                 let line = self.answers.next_line().await.unwrap().expect("the holder has ended");
@@ -64,11 +73,13 @@ impl HolderProcess {
 #[ignore = "started by the tests of this file, as a process of its own"]
 async fn holds_as_a_process() {
     let url = std::env::var("LOCKKEEPER_TEST_HOLDER").expect("started by another test");
-    let client = Client::builder().lease(LEASE).connect(&url).await.unwrap();
+    let lease = std::env::var("LOCKKEEPER_TEST_LEASE").expect("started by another test").parse().expect("a number");
+    let lease = Duration::from_millis(lease);
+    let client = Client::builder().lease(lease).connect(&url).await.unwrap();
     let gate = RedisGate::new(Config::parse(&url).unwrap(), &Runtime::system());
     let guard = client.mutex("m").lock().await.unwrap();
     // A deadline by the wall clock, as it must not be.
-    let wall = SystemTime::now() + LEASE;
+    let wall = SystemTime::now() + lease;
     for question in std::io::stdin().lines() {
         let question = question.unwrap();
         let answer = match question.as_str() {
@@ -76,6 +87,13 @@ async fn holds_as_a_process() {
             "valid" => guard.is_valid().to_string(),
             "valid by the wall clock" => (SystemTime::now() < wall).to_string(),
             "wall clock" => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs().to_string(),
+            "run" => {
+                println!("[run] it begins");
+                let timer = tokio::spawn(sleep(guard.remaining()));
+                let ended = guard.run(std::future::pending::<()>()).await.map_err(|error| error.kind());
+                println!("[end of run] {ended:?}");
+                format!("a timer has ended: {}", timer.is_finished())
+            }
             "lost" => format!("{:?}", guard.lost().await),
             "enter" => format!("{:?}", gate.enter("resource", guard.token().unwrap()).await.map_err(|error| error.kind())),
             other => panic!("what is {other}?"),
@@ -157,6 +175,23 @@ async fn a_wall_clock_set_forward_does_not_end_a_hold() {
     sleep(LEASE * 2).await;
     assert_eq!(holder.ask("valid").await, "true");
     assert!(site.other().await.mutex("m").try_lock().await.unwrap().is_none());
+}
+
+/// The machine is suspended for longer than a lease: on waking up, work under the lock is stopped long before a timer of that length would end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_in_a_suspension_is_told_soon_after_the_machine_goes_on() {
+    let (Some(site), Some(clock)) = (Site::sound("suspension").await, WallClock::new("suspension")) else { return };
+    let mut holder = HolderProcess::start_with(&site.url(), Some(&clock), Duration::from_secs(20)).await;
+    assert_eq!(holder.ask("run").await, "it begins");
+    // The keeper and the caller sleep now.
+    sleep(ms(300)).await;
+    clock.suspended_for(25);
+    let resumed = Instant::now();
+    assert_eq!(holder.answer("end of run").await, "Err(Lost)");
+    let took = resumed.elapsed();
+    eprintln!("told after {took:?}");
+    assert!(took < ms(1_500), "told after {took:?}");
+    assert_eq!(holder.answer("run").await, "a timer has ended: false");
 }
 
 /// The only thread of the executor sleeps for three leases; the keeper has its own.
