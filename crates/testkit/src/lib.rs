@@ -10,6 +10,7 @@
 )]
 
 pub mod cluster;
+pub mod commands;
 pub mod etcd;
 pub mod examples;
 pub mod mysql;

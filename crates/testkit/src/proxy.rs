@@ -11,6 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::commands::Commands;
+
 /// What happens to one request.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
@@ -45,6 +47,7 @@ struct Faults {
     plan: Mutex<Option<(String, Fault)>>,
     /// The last request that held this text.
     copy: Mutex<Option<(String, Vec<u8>)>>,
+    commands: Commands,
     /// How long the last message was that was cut.
     cut_of: AtomicUsize,
     /// Nothing passes, and nothing is said.
@@ -115,6 +118,7 @@ impl Proxy {
         let faults = Arc::new(Faults {
             plan: Mutex::default(),
             copy: Mutex::default(),
+            commands: Commands::default(),
             cut_of: AtomicUsize::new(0),
             silent: AtomicBool::new(false),
             accepted: AtomicU64::new(0),
@@ -147,6 +151,11 @@ impl Proxy {
     /// The last request that held the text of [`Proxy::copy_requests`]; copies no more.
     pub fn copy(&self) -> Option<Vec<u8>> {
         self.faults.copy.lock().unwrap().take().map(|(_, copy)| copy).filter(|copy| !copy.is_empty())
+    }
+
+    /// The commands that pass, and one that is refused.
+    pub fn commands(&self) -> &Commands {
+        &self.faults.commands
     }
 
     /// How many bytes the last message had that was cut.
@@ -258,6 +267,7 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, wire: Wire) {
                 _ => return,
             },
         };
+        wire.faults.commands.request(&mut buffer[..count]);
         let bytes = &buffer[..count];
         if let Some((text, copy)) = &mut *wire.faults.copy.lock().unwrap()
             && contains(bytes, text)
@@ -322,6 +332,7 @@ async fn replies(mut from: OwnedReadHalf, to: OwnedWriteHalf, wire: Wire) {
     tokio::spawn(arrivals(arriving, to, wire.clone()));
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        wire.faults.commands.reply(&mut buffer[..count]);
         let met = wire.reply.lock().unwrap().take();
         if met.is_none() && wire.is_silent() {
             continue;

@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
+use lockkeeper::runtime::Runtime;
+use lockkeeper::store::redis::{Config, RedisStore};
 use lockkeeper::{Client, ErrorKind};
 
 use crate::server::{Flavour, Server};
-use crate::site::{ms, plain_connection};
+use crate::site::{Site, ms, plain_connection};
 
 /// A server without a command. `None`: skipped, and said so.
 fn without(command: &str) -> Option<Server> {
@@ -84,6 +86,64 @@ async fn each_command_is_either_spared_or_named_when_the_server_does_not_have_it
         let error = Client::connect(&url).await.expect_err(&command);
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{command}: {error:?}");
         assert!(error.to_string().contains(&command), "{command}: {error}");
+    }
+}
+
+/// Those that a managed service may refuse at its door while scripts still call them: whatever a client sends, each in turn.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_command_on_the_wire_is_either_spared_or_named_when_a_service_refuses_it() {
+    let Some(site) = Site::sound("a service that refuses a command").await else { return };
+    site.proxy.commands().record();
+    works("nothing", &site.url()).await;
+    let mut sent = site.proxy.commands().seen();
+    eprintln!("a client sends {sent:?}");
+    // Sent where another one is missing.
+    sent.insert("EVAL".to_owned());
+    let usual = ["CLIENT", "EVALSHA", "HELLO", "INFO", "SCRIPT", "SUBSCRIBE", "TIME"];
+    assert!(usual.iter().all(|command| sent.contains(*command)), "{sent:?}");
+    let (mut spared, url) = (Vec::new(), site.url());
+    for command in sent {
+        site.tell("SCRIPT FLUSH");
+        site.proxy.commands().refuse(Some(&command));
+        match Client::connect(&url).await {
+            Ok(_) => {
+                works(&command, &url).await;
+                spared.push(command);
+            }
+            Err(error) => {
+                eprintln!("without {command}: {error}");
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{command}: {error:?}");
+                let of_waiters = OF_WAITERS.contains(&&*command);
+                let remedy = if of_waiters { "?push=off" } else { "Redis 6.2" };
+                assert!(error.to_string().contains(&command) && error.to_string().contains(remedy), "{command}: {error}");
+                if of_waiters {
+                    works(&command, &format!("{url}?push=off")).await;
+                }
+            }
+        }
+    }
+    eprintln!("it does without {spared:?}");
+    assert!(["CLIENT", "EVALSHA", "INFO", "SCRIPT"].iter().all(|command| spared.contains(&(*command).to_owned())), "{spared:?}");
+}
+
+/// Redis before 7.0 carries out scripts that write also where too few replicas are there to have it. `doctor` says so there, and only there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doctor_says_where_min_replicas_to_write_does_not_hold_for_scripts() {
+    for (flavour, is_ignored) in [(Flavour::Redis62, true), (Flavour::Redis, false)] {
+        if let Some(why) = Server::missing(flavour) {
+            lockkeeper::conformance::skip("min-replicas-to-write", &why);
+            continue;
+        }
+        // It has no replica at all.
+        let server = Server::start_with(flavour, &["--min-replicas-to-write", "1"]);
+        let found = RedisStore::examine(Config::parse(&server.url(0)).unwrap(), &Runtime::system()).await;
+        let said = found.iter().any(|found| found.about == "replicas" && found.says.contains("ignores min-replicas-to-write"));
+        assert_eq!(said, is_ignored, "{flavour:?}: {found:?}");
+        let is_granted = match Client::connect(server.url(0)).await {
+            Ok(client) => client.mutex("m").lock().timeout(ms(500)).await.is_ok(),
+            Err(error) => panic!("{flavour:?}: {error:?}"),
+        };
+        assert_eq!(is_granted, is_ignored, "{flavour:?}");
     }
 }
 
