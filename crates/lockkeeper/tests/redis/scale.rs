@@ -111,7 +111,9 @@ pub(crate) const STREAM: u64 = 10_000_000;
 /// good run of three is enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_script_is_slow_among_five_thousand_readers() {
-    let Some((_server, client, mut eyes)) = own("slow scripts of readers").await else { return };
+    let Some((server, _, mut eyes)) = own("slow scripts of readers").await else { return };
+    // All holds are renewed while they are there: every four seconds.
+    let client = Client::builder().lease(Duration::from_secs(12)).connect(server.url(0)).await.unwrap();
     log_slow_scripts(&client, &mut eyes).await;
     let mut slow = Vec::new();
     for _ in 0..3 {
@@ -122,6 +124,12 @@ async fn no_script_is_slow_among_five_thousand_readers() {
             let some = futures_util::future::join_all((0..50).map(|_| lock.try_read().into_future()));
             guards.extend(some.await.into_iter().map(|guard| guard.unwrap().expect("nobody writes")));
         }
+        let before = calls(&mut eyes, "pexpire");
+        async_until_within(Duration::from_secs(20), "all are renewed", || {
+            std::future::ready(calls(&mut eyes, "pexpire") >= before + 5_000)
+        })
+        .await;
+        assert!(guards.iter().all(|guard| guard.is_valid()), "a hold was lost");
         while !guards.is_empty() {
             let some = guards.drain(guards.len().saturating_sub(50)..).map(|guard| guard.release());
             for released in futures_util::future::join_all(some).await {
