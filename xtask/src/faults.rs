@@ -1,5 +1,5 @@
 //! `cargo xtask faults`: what takes too long for every change. Masters are killed, networks parted and slots moved, many times each, the contract runs on
-//! deployments that the ordinary tests leave out, a storm of cancelled calls lasts for half a minute, three hundred processes queue for one lock, and fenced transactions are paused two
+//! deployments that the ordinary tests leave out, a storm of cancelled calls lasts for half a minute, a hundred thousand tokens of a majority are compared with the clock, three hundred processes queue for one lock, and fenced transactions are paused two
 //! hundred times.
 
 use std::time::Duration;
@@ -22,8 +22,19 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     if !arguments.is_empty() {
         return Ok(());
     }
-    let storm =
-        ["test", "-p", "lockkeeper", "--all-features", "--test", "redis", "--", "--include-ignored", "storm::", "cancelled::"];
+    let storm = [
+        "test",
+        "-p",
+        "lockkeeper",
+        "--all-features",
+        "--test",
+        "redis",
+        "--",
+        "--include-ignored",
+        "storm::",
+        "cancelled::",
+        "hundred_thousand",
+    ];
     knowing_servers(Run::cargo(&storm).within(LIMIT)).stream()?;
     // Three hundred processes in one queue, by themselves: they are to rest.
     let queue = ["test", "-p", "lockkeeper-cli", "--test", "cli", "--", "--include-ignored", "queue::three_hundred"];
