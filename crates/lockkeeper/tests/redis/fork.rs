@@ -41,11 +41,11 @@ fn after_a_fork_the_child_holds_nothing_and_the_parent_goes_on() {
 fn fork_while_holding(url: &str) {
     let client = Client::connect(url).unwrap();
     let mutex = client.mutex("m");
-    let guard = mutex.lock().unwrap();
+    let (guard, other) = (mutex.lock().unwrap(), client.mutex("n").lock().unwrap());
     let child = parent_id();
     if child == 0 {
         // Never back into the test harness, whose threads are the parent's.
-        let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| in_the_child(url, &client, guard)));
+        let code = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| in_the_child(url, &client, guard, other)));
         #[allow(clippy::exit, reason = "the forked child must not go on as a test")]
         std::process::exit(i32::from(code.is_err()));
     }
@@ -55,12 +55,15 @@ fn fork_while_holding(url: &str) {
     assert!(guard.is_valid(), "the parent holds it");
     guard.extend(std::time::Duration::from_secs(40)).unwrap();
     guard.release().unwrap();
+    other.release().unwrap();
     mutex.lock().unwrap().release().unwrap();
     client.close().unwrap();
     println!("the child is done");
 }
 
-fn in_the_child(url: &str, client: &Client, guard: lockkeeper::blocking::LockGuard<lockkeeper::MutexGuard>) -> ExitCode {
+type Guard = lockkeeper::blocking::LockGuard<lockkeeper::MutexGuard>;
+
+fn in_the_child(url: &str, client: &Client, guard: Guard, other: Guard) -> ExitCode {
     assert!(!guard.is_valid(), "the parent has it, not the child");
     assert!(guard.remaining().is_zero());
     let refused = |error: lockkeeper::Error| {
@@ -72,11 +75,14 @@ fn in_the_child(url: &str, client: &Client, guard: lockkeeper::blocking::LockGua
     refused(client.mutex("other").try_lock().unwrap_err());
     refused(client.latch("l").count().unwrap_err());
     refused(client.inspect("m").unwrap_err());
+    refused(client.force_release("m").unwrap_err());
+    refused(other.release().unwrap_err());
     refused(client.close().unwrap_err());
     drop(guard);
     // A client of its own works, and the lock is held: by the parent.
     let own = Client::connect(url).unwrap();
     assert!(own.mutex("m").try_lock().unwrap().is_none(), "the child's drop released the parent's lock");
+    assert!(own.mutex("n").try_lock().unwrap().is_none(), "the child's release released the parent's lock");
     own.mutex("other").lock().unwrap().release().unwrap();
     own.close().unwrap();
     ExitCode::SUCCESS
