@@ -32,6 +32,30 @@ pub(crate) async fn our_force_takes_theirs(world: World, object: Object) {
     next.release().await;
 }
 
+/// A fair mutex has no queue inside the process: who waits is served by the store at once, and who had it is told at its next renewal.
+pub(crate) async fn their_force_serves_our_next_waiter(world: World, object: Object) {
+    let client = world.client_with(Duration::from_secs(3)).await;
+    let mut served = Vec::new();
+    for _ in 0..5 {
+        let (name, java) = (object.fresh(&world).await, world.java.thread("one"));
+        let ours = object.take(&client, &name, None).await;
+        let waiting = tokio::spawn({
+            let (client, name) = (client.clone(), name.clone());
+            async move { object.take(&client, &name, None).await }
+        });
+        world.listeners(&object.channels(&name), 1).await;
+        assert_eq!(java.ask(format!("{} forceUnlock {name}", object.word())).await, true);
+        let began = Instant::now();
+        let next = waiting.await.unwrap();
+        served.push(began.elapsed());
+        // A third of the lease, and what a busy machine takes.
+        tokio::time::timeout(Duration::from_millis(2_500), ours.held().lost()).await.expect("we are told");
+        assert!(next.held().is_valid(), "the next one's is untouched");
+        next.release().await.unwrap();
+    }
+    at_once(served);
+}
+
 /// While another task of our process waits for what theirs takes from us, we are told at once, and that task has it.
 pub(crate) async fn their_force_is_told_where_another_of_ours_waits(world: World, object: Object) {
     let (mut told, mut served) = (Vec::new(), Vec::new());

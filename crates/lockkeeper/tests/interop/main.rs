@@ -80,6 +80,7 @@ macro_rules! matrix {
             renew::their_watchdog_keeps_theirs renew::our_keeper_keeps_ours
             renew::their_watchdog_does_not_keep_ours renew::our_keeper_does_not_keep_theirs
             count::a_thousand_additions_of_both_are_all_there
+            force::their_force_serves_our_next_waiter
             force::their_force_takes_ours force::our_force_takes_theirs
             names::braces_and_letters_mean_the_same
         }

@@ -25,6 +25,13 @@ pub(crate) async fn what_one_takes_the_other_misses(world: World) {
     java.ask(format!("semaphore add {name} 7")).await;
     assert_eq!(jobs.drain().await.unwrap(), 5);
     assert_eq!(java.ask(format!("semaphore drain {name}")).await, 0);
+    // Below zero both give the number, and leave 0.
+    assert_eq!(jobs.add(-2).await.unwrap(), -2);
+    assert_eq!(java.ask(format!("semaphore drain {name}")).await, -2);
+    assert_eq!(java.ask(format!("semaphore available {name}")).await, 0);
+    assert_eq!(jobs.add(-2).await.unwrap(), -2);
+    assert_eq!(jobs.drain().await.unwrap(), -2);
+    assert_eq!(java.ask(format!("semaphore available {name}")).await, 0);
 }
 
 pub(crate) async fn our_release_calls_their_waiter(world: World) {
