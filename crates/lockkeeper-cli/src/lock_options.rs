@@ -64,7 +64,7 @@ pub(crate) struct LockOptions {
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), requires = "permits")]
     take: Option<u32>,
 
-    /// The semaphore is Redisson's: use its number although lockkeeper did not make it
+    /// The semaphore is Redisson's: use its number, whatever size it has, although lockkeeper did not make it
     #[arg(long, requires = "permits")]
     java: bool,
 
@@ -199,6 +199,8 @@ impl LockOptions {
             }
             Claim::Permits { take, of } => {
                 let semaphore = client.semaphore(name, of);
+                // Java may have changed the size since, by addPermits.
+                let semaphore = if self.java { semaphore.any_size() } else { semaphore };
                 self.one(|| semaphore.try_acquire_many(take), || semaphore.acquire_many(take), began, AnyGuard::Permit).await
             }
             other => Err(Error::new(ErrorKind::Unsupported, format!("this lockkeeper knows no claim {other:?}"))),

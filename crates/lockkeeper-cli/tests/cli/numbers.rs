@@ -40,6 +40,28 @@ fn a_number_of_an_application_is_refused_unless_it_is_said_to_be_javas() {
     assert_eq!(end(lockkeeper(["latch", "down", "gate"]).args(["-S", &url])).stdout, "0\n");
 }
 
+/// Java's `addPermits` adds to the number and tells nobody: with `--java` the size that is there counts.
+#[test]
+fn a_size_that_java_changed_is_used_where_it_is_said_to_be_javas() {
+    let Some((server, url)) = store("a size that Java changed") else { return };
+    let database = url.rsplit('/').next().expect("a database");
+    let take = |options: &[&str]| {
+        let mut words = vec!["-S", &url, "-n", "--permits", "3"];
+        words.extend(options);
+        run(words.into_iter().chain(["pool", "true"]))
+    };
+    tell(server.port, database, "SET pool 3");
+    assert_eq!(end(&mut take(&["--java"])).code, Some(0));
+    tell(server.port, database, "INCRBY pool 2");
+    assert_eq!(end(&mut take(&["--java"])).code, Some(0));
+    assert_eq!(end(&mut take(&["--java", "--take", "5"])).code, Some(0), "all that are there now");
+    assert_refused(&mut take(&[]), 64, "pool");
+    tell(server.port, database, "INCRBY pool -4");
+    assert_eq!(end(&mut take(&["--java"])).code, Some(0));
+    assert_refused(&mut take(&["--java", "--take", "2"]), 64, "acquire 1 to 1");
+    assert!(tell(server.port, database, "GET pool").contains("\r\n1\r\n"), "all came back");
+}
+
 #[test]
 fn a_session_of_an_application_is_not_released() {
     let Some((server, url)) = store("sessions of applications") else { return };

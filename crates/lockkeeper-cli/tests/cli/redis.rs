@@ -63,6 +63,12 @@ fn a_server_without_a_command_is_69_with_a_remedy() {
             assert_eq!(served.code, Some(0), "{command}: {served:?}");
         }
     }
+    // Locks do without these.
+    for command in ["INFO", "EVALSHA"] {
+        let server = Server::start_with(Flavour::Redis, &["--rename-command", command, ""]);
+        let served = end(&mut run(["-S", &server.url(0), "job", "echo", "mine"]));
+        assert!(served.code == Some(0) && served.stdout == "mine\n" && served.stderr.is_empty(), "{command}: {served:?}");
+    }
 }
 
 #[test]
