@@ -1,6 +1,8 @@
 //! An application's own keys are left alone: only the exact shapes of a lock count as one, for every operation.
 
+use std::future::IntoFuture;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockkeeper::backend::Kind;
 use lockkeeper::{Client, ErrorKind};
@@ -223,6 +225,30 @@ async fn one_word_in_braces_is_no_name(flavour: Flavour) {
     client.mutex("{x}:1").lock().await.unwrap().release().await.unwrap();
 }
 
+/// What lies where clients that wait are registered ends when its owner wants it to, and they are notified or poll.
+async fn what_lies_where_waiters_register_is_left_alone(flavour: Flavour) {
+    let Some((_server, client, mut eyes)) = fresh(flavour, "a foreign key where waiters register").await else { return };
+    let waiting = |name: &str| format!("lockkeeper:waiting:{{{name}}}");
+    tell(&mut eyes, &["SET", &waiting("lasts"), "theirs"]);
+    tell(&mut eyes, &["SET", &waiting("ends"), "theirs", "PX", "4000"]);
+    for name in ["lasts", "ends"] {
+        let holder = client.mutex(name).lock().await.unwrap();
+        let limit = Duration::from_millis(1_200);
+        let other = Client::connect(client.url()).await.unwrap();
+        let waits = other.mutex(name).lock().timeout(limit).await;
+        assert_eq!(waits.unwrap_err().kind(), ErrorKind::Timeout, "it asked more than once");
+        let next = tokio::spawn(other.mutex(name).lock().timeout(5 * limit).into_future());
+        tokio::time::sleep(limit / 6).await;
+        holder.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        let (kept, left): (Option<String>, i64) = (eyes.get(waiting(name)).unwrap(), eyes.pttl(waiting(name)).unwrap());
+        match name {
+            "lasts" => assert_eq!((kept.as_deref(), left), (Some("theirs"), -1)),
+            _ => assert!(left <= 3_000, "it was to end sooner: {left} ms are left"),
+        }
+    }
+}
+
 macro_rules! on_each_server {
     ($($test:ident),* $(,)?) => {
         on_each_server!(on_redis Redis: $($test)*);
@@ -249,4 +275,5 @@ on_each_server!(
     a_mark_does_not_outlive_what_it_marked,
     reading_changes_nothing,
     one_word_in_braces_is_no_name,
+    what_lies_where_waiters_register_is_left_alone,
 );
