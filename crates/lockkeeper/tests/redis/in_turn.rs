@@ -225,6 +225,65 @@ async fn behind_a_stopped_client_and_dead_ones_the_next_that_lives_asks_soon() {
     assert!(got - released < SOON, "after {:?}", got - released);
 }
 
+/// The script of a call that releases many, as it is sent.
+const MANY: &str = concat!(
+    include_str!("../../src/store/redis/scripts/lib/time.lua"),
+    include_str!("../../src/store/redis/scripts/lib/answers.lua"),
+    include_str!("../../src/store/redis/scripts/lib/shape.lua"),
+    include_str!("../../src/store/redis/scripts/lib/tell.lua"),
+    include_str!("../../src/store/redis/scripts/lib/fair_head.lua"),
+    include_str!("../../src/store/redis/scripts/lib/waiting.lua"),
+    include_str!("../../src/store/redis/scripts/lib/wake.lua"),
+    include_str!("../../src/store/redis/scripts/mutex_many.lua"),
+);
+
+/// What the first and the second waiters of sixty mutexes are told that one call releases, beside one for which dead clients wait.
+fn told_by_one_call(site: &Site, script: &str) -> Vec<(String, String)> {
+    let (mut eyes, mut listener) = (site.eyes(), site.eyes());
+    let mut listening = listener.as_pubsub();
+    listening.psubscribe("redisson_lockkeeper_turn:{live*").unwrap();
+    listening.subscribe("the end").unwrap();
+    listening.set_read_timeout(Some(PATIENCE)).unwrap();
+    let owner = format!("{NOBODY}:1");
+    let names: Vec<String> = std::iter::once("dead".to_owned()).chain((0..60).map(|n| format!("live{n}"))).collect();
+    let mut call = redis::cmd("EVAL");
+    call.arg(script).arg(names.len()).arg(&names).arg("lockkeeper:token").arg(0).arg("");
+    for name in &names {
+        eyes.hset::<_, _, _, ()>(name, &owner, 1).unwrap();
+        call.arg(&owner).arg(0).arg(format!("redisson_lock__channel:{{{name}}}"));
+        for client in 0..if name == "dead" { 300 } else { 2 } {
+            let client = format!("00000000-0000-0000-0000-{client:012x}");
+            eyes.zadd::<_, _, _, ()>(format!("lockkeeper:waiting:{{{name}}}"), client, 0).unwrap();
+        }
+    }
+    let released: Vec<i64> = call.query(&mut eyes).unwrap();
+    assert!(released.iter().step_by(2).all(|held| *held == 1), "{released:?}");
+    eyes.publish::<_, _, ()>("the end", "").unwrap();
+    let messages = std::iter::from_fn(|| {
+        let message = listening.get_message().expect("a message");
+        (message.get_channel_name() != "the end").then(|| (message.get_channel_name().to_owned(), message.get_payload().unwrap()))
+    });
+    messages.collect()
+}
+
+/// Dead clients that wait for one mutex take nothing from the others: each release wakes its first waiter and tells its second.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_releases_in_one_call_each_wake_a_first_and_tell_a_second() {
+    let Some(site) = Site::sound("many releases in one call").await else { return };
+    let told = told_by_one_call(&site, MANY);
+    assert_eq!(told.len(), 120, "{told:?}");
+    for (number, of_one) in told.chunks(2).enumerate() {
+        for ((channel, said), expected) in of_one.iter().zip(["0 2", "50 1"]) {
+            assert!(said == expected && channel.contains(&format!("{{live{number}}}")), "{of_one:?}");
+        }
+    }
+    site.tell("FLUSHALL");
+    let bounded = MANY.replace("  repeat\n", "  while tries > 0 do\n").replace("  until tries <= 0\n", "  end\n");
+    assert_ne!(bounded, MANY);
+    let told = told_by_one_call(&site, &bounded);
+    assert!(told.len() < 120, "a script that tries no more than a hundred clients in all is noticed");
+}
+
 /// A client is woken and gives up in the same moment. Another one waits, and nobody else tells it: it is not registered.
 async fn gives_up(clients: &[Client], eyes: &mut Connection) -> Duration {
     let holder = clients[0].mutex("m").lock().await.unwrap();

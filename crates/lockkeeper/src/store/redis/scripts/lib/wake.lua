@@ -10,13 +10,13 @@
 -- nobody publishes, and those of ours that want every message to one that tells them.
 local GIVE_WAY, LATER = '20', '50 1'
 
--- So many clients that are gone are taken out in one script. Where there are more, all that listen are woken.
+-- So many clients that are gone are taken out in one script. Where there are more, all that listen are woken. A script that releases many mutexes
+-- tries one client for each of them also after that.
 local tries = 100
 
 -- Notifies the first client from place `at` on that listens; takes it out if it `pops`. 1: done, 0: nobody is registered, nil: not known.
 local function notify_first(waiting, turn, at, message, pops)
-  while tries > 0 do
-    tries = tries - 1
+  repeat
     local first = redis.pcall('ZRANGE', waiting, at, at)
     if first.err or not first[1] then
       return not first.err and 0 or nil
@@ -31,7 +31,8 @@ local function notify_first(waiting, turn, at, message, pops)
     if reached > 0 then
       return 1
     end
-  end
+    tries = tries - 1
+  until tries <= 0
 end
 
 -- How many were woken, or nil if nobody can be woken in turn.
