@@ -27,6 +27,7 @@ mod process;
 mod processes_share;
 mod redlock;
 mod repair;
+mod rights;
 mod scale;
 mod set_back;
 mod site;

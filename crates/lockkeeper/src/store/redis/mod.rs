@@ -270,8 +270,15 @@ impl Backend for RedisStore {
             let notifier = Notifier::default();
             let own_place = watch.own_place();
             let wanted = self.wanted(&watch);
+            let shared = matches!(wanted, Wanted::Turn(_)).then(|| names::channel(&watch.name, watch.kind, None));
             let (_, watching) = self.watching.register_as(watch.name.clone(), watch, notifier.clone());
-            let listening = self.transport.listen(wanted, &notifier).await?;
+            let listening = match (self.transport.listen(wanted, &notifier).await, shared) {
+                // A user that may listen to nothing but Redisson's channels: every release is told there, and it is counted as Redisson.
+                (Err(error), Some(shared)) if error.kind() == ErrorKind::Denied => {
+                    self.transport.listen(Wanted::All(vec![shared]), &notifier).await?
+                }
+                (listening, _) => listening?,
+            };
             let subscription = Subscription::new(&notifier, (watching, listening));
             Ok(if own_place.is_some() { subscription.only_for_owner() } else { subscription })
         })

@@ -6,12 +6,14 @@ use std::time::Duration;
 use redis::Value;
 
 use super::config::Durability;
+use super::names::TurnChannels;
 use super::node::Node;
 use super::notify::Wanted;
 use super::request::{Failed, Request, Site};
 use super::{RedisStore, error, parsed, replicas, script};
-use crate::backend::{Finding, Notifier};
+use crate::backend::{Backend, Finding, Notifier};
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::Name;
 use crate::runtime::{self, log};
 
 /// The oldest server that has all we use.
@@ -62,17 +64,27 @@ impl RedisStore {
             return Ok(self.with_servers_that_are_down(found, &down));
         }
         // Waiters listen: the right to subscribe is one that no script can try.
-        match self
-            .transport
-            .listen(Wanted::All(vec!["redisson_lock__channel:{lockkeeper:selftest}".to_owned()]), &Notifier::default())
-            .await
-        {
+        let turn = TurnChannels::new(&Name::new("lockkeeper:selftest")?, self.transport.runtime().client_id());
+        match self.transport.listen(Wanted::All(vec![turn.shared.clone()]), &Notifier::default()).await {
             Err(error) if error.kind() == ErrorKind::Denied => found.push(self.lacking(&[error.to_string()])),
             Err(error) if error.kind() == ErrorKind::Unsupported => found.push(Finding::unfit("notifications", &error)),
             Err(error) if !down.is_empty() && error.is_retryable() => {}
-            listening => drop(listening?),
+            Err(error) => return Err(error),
+            Ok(_shared) if self.capabilities().wakes_in_turn => found.extend(self.of_turns(turn).await?),
+            Ok(_shared) => {}
         }
         Ok(self.with_servers_that_are_down(found, &down))
+    }
+
+    /// The channels of our own, which a user may lack that has Redisson's: then a waiter has only those.
+    async fn of_turns(&self, turn: TurnChannels) -> Result<Option<Finding>> {
+        match self.transport.listen(Wanted::Turn(turn), &Notifier::default()).await {
+            Err(error) if error.kind() == ErrorKind::Denied => {
+                let says = format!("every release of a mutex wakes all waiters, not one: allow this user &redisson_* ({error})");
+                Ok(Some(Finding::doubtful("notifications", says)))
+            }
+            listening => listening.map(|_| None),
+        }
     }
 
     fn with_servers_that_are_down(&self, mut found: Vec<Finding>, down: &[(Error, String)]) -> Vec<Finding> {
@@ -127,14 +139,16 @@ impl RedisStore {
         let (keys, arguments) = ([key.as_str()], |_: &Site<'_>| Vec::new());
         found.extend(of_replicas(&info));
         let tried = node.send(&Request::script(&script::SELF_TEST, &keys, &arguments)).await.map_err(Failed::into_error)?;
-        let (unknown, mut refused): (Vec<String>, Vec<String>) =
-            parsed::<Vec<String>>(tried)?.into_iter().partition(|line| line.contains("nknown"));
+        let (listeners, lines): (Vec<String>, Vec<String>) =
+            parsed::<Vec<String>>(tried)?.into_iter().partition(|line| line.starts_with("PUBSUB:"));
+        let (unknown, mut refused): (Vec<String>, Vec<String>) = lines.into_iter().partition(|line| line.contains("nknown"));
         if let Err(error) = self.try_waiting(node).await {
             refused.extend((error.kind() == ErrorKind::Denied).then(|| error.to_string()));
             found.extend((error.kind() == ErrorKind::Unsupported).then(|| Finding::unfit("commands", &error)));
         }
         found.push(if refused.is_empty() { Finding::fine("rights", "all that locks need") } else { self.lacking(&refused) });
         found.extend(of_unknown_commands(&unknown));
+        found.extend(listeners.first().map(|why| not_counted(why)));
         let time = node.send(&Request::command(&redis::cmd("TIME"))).await.map_err(Failed::into_error)?;
         let (seconds, micros): (u64, u64) = parsed(time)?;
         let (server, ours) = (seconds * 1_000_000 + micros, self.transport.runtime().wall_micros());
@@ -218,6 +232,15 @@ fn of_unknown_commands(unknown: &[String]) -> Option<Finding> {
     }
 }
 
+/// Locks work without it; so it is told, and nothing more.
+fn not_counted(why: &str) -> Finding {
+    let says = format!(
+        "who listens is not known, so a release costs requests that it could save, and clients of Redisson may have fewer turns: allow this user \
+         +pubsub|numsub ({why})"
+    );
+    Finding::doubtful("notifications", says)
+}
+
 /// Before 7.0 `min-replicas-to-write` does not hold for what scripts write.
 fn of_replicas(info: &str) -> Option<Finding> {
     // Told only where it is set.
@@ -251,8 +274,14 @@ mod tests {
     #[test]
     fn the_rule_allows_every_command_that_the_self_test_tries_and_no_category() {
         let script = include_str!("scripts/self_test.lua");
-        let tried: Vec<String> =
-            script.split("{'").skip(1).filter_map(|call| call.split('\'').next()).map(str::to_lowercase).collect();
+        // `{'PUBSUB', 'NUMSUB', channel}` is the right `pubsub|numsub`.
+        let of_call = |call: &str| {
+            let mut words = call.split('\'').step_by(2).take(2).map(str::to_lowercase);
+            let command = words.next()?;
+            let part = words.next().filter(|_| command == "pubsub");
+            Some(part.map_or(command.clone(), |part| format!("{command}|{part}")))
+        };
+        let tried: Vec<String> = script.split("{'").skip(1).filter_map(of_call).collect();
         assert!(tried.len() > 25, "{tried:?}");
         let allowed: Vec<&str> = RULE.split(' ').collect();
         for command in tried {

@@ -12,7 +12,8 @@ for _, call in ipairs({
   {'RPUSH', list, 'a'}, {'LPOS', list, 'a'}, {'LINDEX', list, 0}, {'LRANGE', list, 0, 0}, {'LLEN', list},
   {'LREM', list, 1, 'a'}, {'LPUSH', list, 'a'}, {'PERSIST', list}, {'LTRIM', list, 1, 0},
   {'ZADD', set, 1, 'a'}, {'ZSCORE', set, 'a'}, {'ZMSCORE', set, 'a'}, {'ZCARD', set}, {'ZCOUNT', set, 0, 1},
-  {'ZRANGE', set, 0, 0}, {'ZRANGEBYSCORE', set, 0, 1}, {'ZREM', set, 'a'}, {'ZREMRANGEBYSCORE', set, 0, 1}, {'ZREMRANGEBYRANK', set, 0, 0}, {'PUBLISH', channel, '0'}, {'DEL', key, other, list, set},
+  {'ZRANGE', set, 0, 0}, {'ZRANGEBYSCORE', set, 0, 1}, {'ZREM', set, 'a'}, {'ZREMRANGEBYSCORE', set, 0, 1}, {'ZREMRANGEBYRANK', set, 0, 0}, {'PUBLISH', channel, '0'}, {'PUBSUB', 'NUMSUB', channel},
+  {'DEL', key, other, list, set},
 }) do
   local answer = redis.pcall(unpack(call))
   local why = type(answer) == 'table' and answer.err or ''

@@ -45,13 +45,14 @@ local function wake_first(channel, tagged, waiting, client)
   end
   local every = 'redisson_lockkeeper_every:' .. tagged
   local counted = redis.pcall('PUBSUB', 'NUMSUB', channel, 'redisson_lockkeeper_count:' .. tagged, every)
-  local others, apart = 1, 1
-  if type(counted) == 'table' and type(counted[6]) == 'number' then
+  local others, apart, known = 1, 1, type(counted) == 'table' and type(counted[6]) == 'number'
+  if known then
     others, apart = math.max(counted[2] - counted[4], 0), counted[6]
   end
-  -- A JVM takes milliseconds to ask. So that it is not always too late, our first client waits as often as their number says.
+  -- A JVM takes milliseconds to ask. So that it is not always too late, our first client waits as often as their number says. Where this user may not
+  -- count them nobody waits: most have no JVM, and one that is there still hears of every release.
   local now = '0'
-  if others > 0 and (redis.pcall('TIME')[2] or 0) % (registered + others) < others then
+  if known and others > 0 and (redis.pcall('TIME')[2] or 0) % (registered + others) < others then
     now = GIVE_WAY
   end
   local popped = now == '0'
