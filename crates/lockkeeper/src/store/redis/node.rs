@@ -255,9 +255,9 @@ impl Node {
     pub(super) async fn listen(self: &Arc<Self>, wanted: Wanted, notifier: &Notifier) -> Result<Listening> {
         let live = self.connection().await?;
         let us = Arc::downgrade(self);
-        let idle = Box::new(move |channel: &str| {
+        let idle = Box::new(move |channels: &[String]| {
             if let Some(live) = us.upgrade().and_then(|us| us.live().clone()) {
-                live.subscriptions.touch([channel]);
+                live.subscriptions.touch(channels.iter().map(String::as_str));
             }
         });
         let listening = self.channels.listen(wanted, notifier, idle);

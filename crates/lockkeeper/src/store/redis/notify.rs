@@ -15,6 +15,9 @@ const WOKE_ONE: &[u8] = b"00";
 /// The longest that a message can put off: then a waiter polls anyway.
 const LONGEST_MS: u64 = 1_000;
 
+/// The most turns of others that one message can count. A process is owed no more, and a wrong number must not overflow what is counted.
+const MOST_TURNS: u64 = 64;
+
 /// The listeners, over the lives of many connections.
 #[derive(Debug, Default)]
 pub(super) struct Channels {
@@ -72,21 +75,16 @@ pub(super) enum Heard {
 pub(super) struct Listening {
     channels: Arc<Channels>,
     registrations: Vec<(String, Registration<String>)>,
-    /// Called with a channel that nobody listens to any more.
-    idle: Box<dyn Fn(&str) + Send + Sync>,
+    /// Called with the channels that nobody listens to any more, all at once: they are left together.
+    idle: Idle,
 }
 
+type Idle = Box<dyn Fn(&[String]) + Send + Sync>;
+
 impl Channels {
-    pub(super) fn listen(
-        self: &Arc<Self>,
-        wanted: Wanted,
-        notifier: &Notifier,
-        idle: Box<dyn Fn(&str) + Send + Sync>,
-    ) -> Listening {
+    pub(super) fn listen(self: &Arc<Self>, wanted: Wanted, notifier: &Notifier, idle: Idle) -> Listening {
         let (table, channels) = match wanted {
             Wanted::All(channels) => (&self.all, channels),
-            // In the order in which they are left. Without the channel that counts it we look like Redisson, which does no harm; without the shared
-            // one nobody would be told who is Redisson.
             Wanted::Turn(TurnChannels { shared, own, counted }) => (&self.in_turn, vec![counted, own, shared]),
         };
         let registrations =
@@ -114,8 +112,16 @@ impl Channels {
             return Heard::Notified;
         }
         let at = now.plus(Duration::from_millis(after));
-        if postponed.channels.get(channel).is_some_and(|due| due.at <= at) {
-            return Heard::Notified;
+        match postponed.channels.get(channel).copied() {
+            // Nobody waited for its time: the task that did has ended with its executor.
+            Some(due) if due.at <= now => {
+                postponed.channels.remove(channel);
+                drop(postponed);
+                self.in_turn.notify_key_for(channel, due.turns);
+                return Heard::Notified;
+            }
+            Some(due) if due.at <= at => return Heard::Notified,
+            _ => {}
         }
         postponed.last += 1;
         let number = postponed.last;
@@ -160,7 +166,7 @@ fn numbers(message: &[u8]) -> (u64, u64) {
     let text = String::from_utf8_lossy(message);
     let mut numbers = text.split(' ').map(|number| number.parse::<u64>().unwrap_or(0));
     let (after, turns) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    (after.min(LONGEST_MS), turns.max(1))
+    (after.min(LONGEST_MS), turns.clamp(1, MOST_TURNS))
 }
 
 impl Listening {
@@ -172,12 +178,12 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        for (channel, registration) in self.registrations.drain(..) {
-            drop(registration);
-            // A listener that comes now asks for the channel itself.
-            if !self.channels.is_wanted(&channel) {
-                (self.idle)(&channel);
-            }
+        let mut left: Vec<String> = self.registrations.drain(..).map(|(channel, _)| channel).collect();
+        // A listener that comes now asks for the channel itself.
+        left.retain(|channel| !self.channels.is_wanted(channel));
+        // One that listens to a part of them would be counted as Redisson.
+        if !left.is_empty() {
+            (self.idle)(&left);
         }
     }
 }
@@ -185,7 +191,7 @@ impl Drop for Listening {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Subscription;
+    use crate::backend::{Kind, Subscription};
     use crate::name::Name;
     use crate::owner::ClientId;
 
@@ -244,15 +250,53 @@ mod tests {
         assert_eq!(waits.count(), 6);
     }
 
+    /// The executor that waited for its time may have ended.
     #[test]
-    fn a_message_of_any_shape_postpones_for_a_second_at_most() {
-        let cases: [(&[u8], (u64, u64)); 6] = [
+    fn a_message_for_later_that_nobody_waited_for_silences_no_other() {
+        let channels = Arc::<Channels>::default();
+        let turn = TurnChannels::new(&Name::new("m").unwrap(), ClientId::from_bits(7));
+        let own = turn.own.clone();
+        let (waits, _waits) = listens(&channels, Wanted::Turn(turn));
+        let heard = |after: u64| channels.message(&own, b"50 2", NOW.plus(ms(after)));
+        assert!(matches!(heard(0), Heard::Postponed(..)));
+        assert!(matches!(heard(49), Heard::Notified) && waits.count() == 0, "it is still waited for");
+        assert!(matches!(heard(50), Heard::Notified) && waits.count() == 2, "its time is over");
+        assert!(matches!(heard(51), Heard::Postponed(..)), "as if nothing had been");
+    }
+
+    /// A client that had left one of its channels would be taken for Redisson as long as it listens to the others.
+    #[test]
+    fn all_channels_are_left_together_and_none_that_another_listens_to() {
+        let channels = Arc::<Channels>::default();
+        let left = Arc::new(Mutex::new(Vec::new()));
+        let listens = |wanted| {
+            let left = Arc::clone(&left);
+            let idle = Box::new(move |channels: &[String]| left.lock().unwrap().push(channels.len()));
+            channels.listen(wanted, &Notifier::default(), idle)
+        };
+        let turn = || Wanted::Turn(TurnChannels::new(&Name::new("m").unwrap(), ClientId::from_bits(7)));
+        let (first, second) = (listens(turn()), listens(turn()));
+        drop(first);
+        assert!(left.lock().unwrap().is_empty(), "the second listens to them");
+        let shared = listens(Wanted::All(vec![names::channel(&Name::new("m").unwrap(), Kind::Mutex, None)]));
+        drop(second);
+        assert_eq!(*left.lock().unwrap(), [2], "the shared one is listened to");
+        drop(shared);
+        drop(listens(turn()));
+        assert_eq!(*left.lock().unwrap(), [2, 1, 3]);
+    }
+
+    #[test]
+    fn a_message_of_any_shape_postpones_for_a_second_at_most_and_counts_few_turns() {
+        let cases: [(&[u8], (u64, u64)); 8] = [
             (b"0 3", (0, 3)),
             (b"50", (50, 1)),
             (b"", (0, 1)),
             (b"x \xff", (0, 1)),
             (b"99999999999999999999 2", (0, 2)),
             (b"18446744073709551615 0", (1_000, 1)),
+            (b"0 65", (0, 64)),
+            (b"0 18446744073709551615", (0, 64)),
         ];
         for (message, expected) in cases {
             assert_eq!(numbers(message), expected, "{message:?}");
