@@ -46,6 +46,9 @@ struct Behind {
 /// So long a waiter stands behind an owner of its own process before it subscribes. Most get the name sooner, without a request.
 const LISTEN_AFTER: Duration = Duration::from_millis(50);
 
+/// An answer that takes longer comes too late for a client that was woken: the next one is told to ask 50 ms after it.
+const SLOW: Duration = Duration::from_millis(25);
+
 /// The state of one acquisition.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
@@ -72,6 +75,8 @@ pub(crate) struct Acquisition {
     queues: bool,
     /// Its client has registered for it.
     registered: bool,
+    /// So many answers in a row were slow.
+    slow_answers: u8,
     /// The store has a mark of this owner in its queue, or may have one that does not end by itself.
     placed: bool,
     /// Marks do not end by themselves: a request without an answer counts as one.
@@ -96,6 +101,7 @@ impl Acquisition {
             in_turn: false,
             queues: false,
             registered: false,
+            slow_answers: 0,
             placed: false,
             unknown_is_placed: false,
             done: false,
@@ -207,11 +213,13 @@ impl Acquisition {
         Command::Ask { sent: now, limit, register: self.registers() }
     }
 
-    /// Its place among those that are woken in turn ends when it is woken. If another was faster it has waited for longest.
+    /// Its place among those that are woken in turn ends when it is woken. If another was faster it has waited for longest, and is woken next. Not if it is
+    /// far away: it would be too late each time, and each release would wait 50 ms for it in vain. One slow answer says nothing: the server
+    /// may have been busy for a moment.
     fn registers(&mut self) -> Register {
         if !self.in_turn || !self.listens() {
             Register::No
-        } else if std::mem::replace(&mut self.registered, true) {
+        } else if std::mem::replace(&mut self.registered, true) && self.slow_answers < 2 {
             Register::First
         } else {
             Register::Last
@@ -309,6 +317,7 @@ impl Acquisition {
 
     fn answered(&mut self, answer: Result<Attempt>, sent: Instant, at: Moment) -> Command {
         let not_after = self.in_flight.take().unwrap_or(at.now);
+        self.slow_answers = if at.now.since(sent) > SLOW { self.slow_answers.saturating_add(1) } else { 0 };
         match answer {
             Ok(Attempt::Granted(grant)) => self.granted(grant, sent, false, None, at),
             Ok(Attempt::Busy(busy)) => self.busy(busy, at),

@@ -45,6 +45,41 @@ fn a_waiter_that_listens_registers_behind_all_and_before_all_if_it_comes_too_lat
     }
 }
 
+/// P6: the first in line that always comes too late would cost the others 50 ms at each release.
+#[test]
+fn a_waiter_whose_answers_are_slow_registers_behind_all_and_one_slow_answer_is_forgiven() {
+    let (quick, slow) = (Duration::from_millis(25), Duration::from_millis(26));
+    for (took, expected) in [
+        (&[slow, slow, slow][..], Register::Last),
+        (&[quick, slow], Register::First),
+        (&[slow, quick], Register::First),
+        (&[quick, slow, slow], Register::Last),
+        (&[slow, slow, quick], Register::First),
+        (&[slow, quick, slow], Register::First),
+    ] {
+        let mut machine = machine(Patience::Forever, true).woken_in_turn(true);
+        let mut command = machine.step(Event::Started { may_ask: true }, at(NOW));
+        let (mut now, mut answers) = (NOW, took.iter());
+        let registered = loop {
+            command = match command {
+                Command::Ask { register, .. } => match answers.next() {
+                    Some(took) => {
+                        let sent = now;
+                        now = now.plus(*took);
+                        machine.step(Event::Answered { answer: Ok(BUSY), sent }, at(now))
+                    }
+                    None => break register,
+                },
+                Command::Subscribe { .. } => machine.step(Event::Subscribed(true), at(now)),
+                Command::Sleep { .. } => machine.step(Event::Woken, at(now)),
+                Command::Look => machine.step(Event::Stands(Stand::Ask), at(now)),
+                other => panic!("{other:?}"),
+            };
+        };
+        assert_eq!(registered, expected, "{took:?}");
+    }
+}
+
 #[test]
 fn where_the_store_has_a_queue_a_waiter_takes_its_place_behind_its_own_process_too() {
     let mut machine = machine(Patience::Forever, true).queueing(true);
