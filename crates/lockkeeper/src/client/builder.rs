@@ -99,7 +99,8 @@ impl Builder {
     }
 
     /// How long a waiter's place in a store's queue is kept without a sign of life (default 5 s, at least 2 s): how long a crashed
-    /// waiter of a [`FairMutex`](crate::FairMutex) blocks those behind it at most.
+    /// waiter of a [`FairMutex`](crate::FairMutex) blocks those behind it at most. On ZooKeeper and etcd a waiter that
+    /// is not polled loses its place after this time, and one that crashed when its session ends.
     pub fn queue_ttl(mut self, ttl: Duration) -> Self {
         self.settings.place = ttl;
         self

@@ -205,6 +205,10 @@ macro_rules! for_each_conformance_case {
                 an_ended_session_ends_every_hold_of_the_client [Session],
                 a_cut_connection_makes_no_second_holder [Mutex, Session],
             }
+            stalled {
+                a_place_of_a_call_that_does_not_run_is_taken_back [Session],
+                a_grant_of_a_call_that_does_not_run_is_taken_back [Session],
+            }
             contract {
                 acquiring_twice_is_once [],
                 releasing_twice_is_once [],

@@ -35,6 +35,7 @@ pub mod reentry;
 pub mod rwlock;
 pub mod semaphore;
 pub mod session;
+pub mod stalled;
 
 pub use catalogue::{CASES, Case};
 pub use need::Need;

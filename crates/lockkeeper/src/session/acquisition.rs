@@ -312,6 +312,8 @@ impl Acquisition {
     fn revoked(&mut self) -> Command {
         let left = self.left(None);
         (self.in_flight, self.unknown_until, self.unanswered, self.placed) = (None, Instant::default(), 0, false);
+        // A store with places in a queue notifies for one owner.
+        self.listening = Listening::No;
         Command::NewOwner { left }
     }
 

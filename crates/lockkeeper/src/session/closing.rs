@@ -3,19 +3,13 @@
 //! An acquisition is under way until it sleeps. Before it sleeps it leaves a mark of what it may have left: a place in a queue, a request without
 //! an answer. So closing depends on no caller that sleeps and is not polled; a request that is out it waits for until its time is over.
 
-use std::collections::BTreeMap;
-
 use tokio::sync::futures::Notified;
 
-use super::{Core, Session, Undo, lock};
+use super::{Core, Session};
 use crate::backend::LossReason;
 use crate::error::{Error, ErrorKind, Result};
-use crate::owner::WireOwner;
 use crate::runtime;
-use crate::runtime::sync::{Mutex, atomic::Ordering};
-
-/// What calls that sleep may have left in the store, by the number of their owner.
-pub(super) type Marks = Mutex<BTreeMap<u64, Undo>>;
+use crate::runtime::sync::atomic::Ordering;
 
 /// Something that may lead to a hold, or to an undo: `close` waits for it until this is dropped.
 pub(crate) struct UnderWay<'a>(&'a Core);
@@ -36,22 +30,6 @@ impl Core {
         UnderWay(self)
     }
 
-    /// A call sleeps, and has left this in the store: undone if the client closes, or is closed already.
-    pub(crate) fn mark(&self, undo: Undo) {
-        let mut marks = lock(&self.marks);
-        if self.closed.load(Ordering::SeqCst) {
-            drop(marks);
-            self.undo(undo);
-        } else {
-            marks.insert(undo.release.owner.number, undo);
-        }
-    }
-
-    /// It looks after that itself from here on.
-    pub(crate) fn unmark(&self, owner: WireOwner) {
-        lock(&self.marks).remove(&owner.number);
-    }
-
     /// Resolves when the client is closed; `None` if it is closed now.
     pub(crate) fn until_closed(&self) -> Option<Notified<'_>> {
         let closing = self.closing.notified();
@@ -68,7 +46,8 @@ impl Session {
     /// Releases everything that this client holds, and refuses everything asked later. What is on its way is waited for, so that a grant
     /// that comes is released too. Calls that wait end with [`ErrorKind::Closed`], and their places in the store's queues are given up.
     ///
-    /// Guards that still live are told that they lost their hold. After `Ok` nothing of this client is left in the store.
+    /// Guards that still live are told that they lost their hold. After `Ok` nothing of this client is left in the store that keeps others out. On Redis, a
+    /// waiter whose future is not polled any more may still be in the set of those that wait: for 10 s, or until a release takes it out.
     ///
     /// # Errors
     ///
@@ -90,8 +69,7 @@ impl Session {
             hold.lose(LossReason::Closed);
             core.release_later(&hold);
         }
-        let marks = std::mem::take(&mut *lock(&core.marks));
-        for undo in marks.into_values() {
+        for undo in core.marks.take_all() {
             core.undo(undo);
         }
         let drained = Box::pin(async {

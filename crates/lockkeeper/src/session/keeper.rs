@@ -1,5 +1,5 @@
-//! The keeper: renews what is kept, probes what is not, tells loss, releases what `Drop` left, and checks local queues for callers that do not
-//! run.
+//! The keeper: renews what is kept, probes what is not, tells loss, releases what `Drop` left, and takes back what callers that do not run
+//! would keep from others.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -96,7 +96,7 @@ async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>, anew: bool) {
             next = next.min(attend(core, connection, due, now));
         }
         let (check_at, doubtful) = core.queues.check(core, now);
-        next = next.min(check_at);
+        next = next.min(check_at).min(core.take_back(now));
         if !doubtful.is_empty() {
             // Not by the waiters: one that asked for the name itself each time it is notified would keep other processes from getting it.
             let holds = core.registry().of_owners(&doubtful);

@@ -16,7 +16,7 @@ mod reading;
 mod sharing;
 mod turn;
 
-pub(super) use check::{Checked, Orphan};
+pub(super) use check::{CHECK_EVERY, Checked, Orphan};
 pub(super) use handing::{Delivered, Handing, Unclaimed, Unused};
 pub(crate) use passing::Wanted;
 pub(crate) use turn::{Closing, Turn};
@@ -39,9 +39,6 @@ const RUNS_WITHIN: Duration = Duration::from_millis(100);
 
 /// The first waiter looks at least this often, because it polls the store within a second.
 const SHOWS_UP_WITHIN: Duration = Duration::from_millis(2_500);
-
-/// What is allowed beyond `not_after` before a request that was not answered is revoked.
-const MARGIN: Duration = Duration::from_millis(100);
 
 #[derive(Debug, Default)]
 pub(crate) struct LocalQueue {
@@ -91,6 +88,9 @@ struct Asker {
 }
 
 impl LocalQueue {
+    /// What is allowed beyond `not_after` before a request that was not answered is revoked.
+    pub(crate) const MARGIN: Duration = Duration::from_millis(100);
+
     /// Whether a newcomer may ask the store at once: nobody here waits or holds it, and nobody asks, except for permits of which several may be
     /// free. If so its request is the one that is out, or one beside it, until it is [answered](Self::answered).
     pub(crate) fn ask_alone(&self, request: &Acquire, now: Instant, limit: Duration) -> bool {
@@ -236,7 +236,7 @@ impl LocalQueue {
 impl State {
     /// The request that is out from now on, if no other is.
     fn asks(&mut self, request: &Acquire, not_after: Instant) {
-        let asker = Asker { owner: request.owner, claim: request.claim, until: not_after.plus(MARGIN) };
+        let asker = Asker { owner: request.owner, claim: request.claim, until: not_after.plus(LocalQueue::MARGIN) };
         self.asker.get_or_insert(asker);
         self.heard_before = self.heard();
     }

@@ -14,6 +14,7 @@ mod link;
 mod liveness;
 mod local_queue;
 mod loss;
+mod marks;
 mod observer;
 mod owner;
 mod passing;

@@ -85,6 +85,13 @@ impl Queues {
         core.keeper_wake.notify_one();
     }
 
+    /// The call of this owner does not run, and what it may have in the store is to be taken back: nothing is handed over to it any more. False if
+    /// something was.
+    pub(super) fn revoke(&self, Release { name, claim, owner, .. }: &Release, now: Instant) -> bool {
+        let queue = lock(&self.by_name).get(&(name.clone(), claim.kind())).and_then(Weak::upgrade);
+        queue.is_none_or(|queue| queue.revoke(*owner, now))
+    }
+
     /// The client closes: nothing is handed over from here on, and what was handed over and not picked up is released.
     pub(super) fn close(&self, core: &Core) {
         let live = |((name, _), queue): (&(Name, Kind), &Weak<LocalQueue>)| Some((name.clone(), queue.upgrade()?));
@@ -109,12 +116,13 @@ impl Queues {
             }
             let Some(queue) = check.queue.upgrade() else { return false };
             // It wakes waiters, and wakers are code of the user's.
-            let Some(Checked { orphans, doubtful: owner, again }) = caught(|| queue.check(now)) else {
+            let Some(Checked { orphans, passed_over, doubtful: owner, again }) = caught(|| queue.check(now)) else {
                 log!(error, name = %check.name, "the waker of a task that waits for this lock panicked");
                 check.at = now.plus(AFTER_PANIC);
                 next = next.min(check.at);
                 return true;
             };
+            core.marks.is_over(&passed_over, now);
             doubtful.extend(owner);
             for Orphan { owner, claim } in orphans {
                 let settle = !core.capabilities.refuses_late;

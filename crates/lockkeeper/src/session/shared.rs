@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::closing::Marks;
 use super::link::{Link, Way};
 use super::liveness::Ended;
+use super::marks::Marks;
 use super::queues::Queues;
 use super::registry::Registry;
 use super::releaser::UNDOS_AT_ONCE;
@@ -48,7 +48,7 @@ pub(crate) struct Core {
     pub(super) queues: Queues,
     /// Calls that `close` waits for.
     pub(super) under_way: AtomicUsize,
-    /// What calls that sleep may have left in the store.
+    /// What calls may have left in the store.
     pub(super) marks: Marks,
     pub(super) registry: Mutex<Registry>,
     /// What the keeper is to release.

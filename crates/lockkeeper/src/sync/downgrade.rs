@@ -24,6 +24,10 @@ pub(super) async fn downgrade(writer: &Held) -> Result<Option<Held>> {
                 Next::Held(held) => return Ok(Some(held)),
                 Next::Go(command) => command,
             },
+            Command::NewOwner { left } => {
+                driver.renew_owner(left);
+                driver.start()
+            }
             Command::Fail(error) => return Err(error),
             Command::Sleep { until, .. } => {
                 driver.pauses()?;

@@ -5,13 +5,12 @@ use std::time::Duration;
 
 use super::call::Target;
 use super::sleep::sleep;
-use crate::backend::{Acquire, Attempt, Claim, Event, GaveUp, Kind, Register, Release, Subscription, Watch};
+use crate::backend::{Acquire, Attempt, Claim, Event, GaveUp, Kind, Register, Subscription, Watch};
 use crate::error::Result;
 use crate::owner::WireOwner;
 use crate::runtime::{self, Instant, log};
 use crate::session::{
-    Acquisition, Closing, Command, Held, Left, LocalQueue, MOST_PASSES, Moment, Patience, Step, Ticket, Turn, UnderWay, Undo,
-    Wanted,
+    Acquisition, Closing, Command, Held, LocalQueue, MOST_PASSES, Moment, Patience, Step, Ticket, Turn, UnderWay, Wanted,
 };
 
 /// How long a hold lasts.
@@ -37,9 +36,9 @@ pub(super) struct Driver<'a> {
     pub(super) ticket: Option<Ticket>,
     pub(super) kept: bool,
     /// Set unless it sleeps: `close` waits for it.
-    under_way: Option<UnderWay<'a>>,
+    pub(super) under_way: Option<UnderWay<'a>>,
     /// The session knows what it may have left in the store.
-    marked: bool,
+    pub(super) marked: bool,
     /// It is counted among those that wait.
     waits: bool,
     /// How it ended, if not with a hold.
@@ -49,7 +48,7 @@ pub(super) struct Driver<'a> {
     /// It wants to write: readers of this process see it from its first request on.
     wanted: Option<Wanted>,
     pub(super) turn: Option<Turn>,
-    subscription: Option<Arc<Subscription>>,
+    pub(super) subscription: Option<Arc<Subscription>>,
 }
 
 impl<'a> Driver<'a> {
@@ -126,7 +125,7 @@ impl<'a> Driver<'a> {
         self.machine.step(Step::Started { may_ask }, Moment { now, poll: Duration::ZERO })
     }
 
-    fn step(&mut self, event: Step) -> Command {
+    pub(super) fn step(&mut self, event: Step) -> Command {
         let core = self.target.session.core();
         let now = core.runtime.now();
         self.machine.step(event, Moment { now, poll: core.poll_after(now) })
@@ -154,7 +153,7 @@ impl<'a> Driver<'a> {
                     }
                     session.core().check_process()?;
                     self.resumes()?;
-                    self.step(Step::Subscribed(matches!(subscribed, Some(Ok(())))))
+                    self.comes_back(Step::Subscribed(matches!(subscribed, Some(Ok(())))))
                 }
                 Command::Sleep { until, listen } => {
                     self.pauses()?;
@@ -162,15 +161,13 @@ impl<'a> Driver<'a> {
                     sleep(session.core(), until, subscription, self.turn.as_ref()).await;
                     session.core().check_process()?;
                     self.resumes()?;
-                    self.step(Step::Woken)
+                    self.comes_back(Step::Woken)
                 }
                 Command::Grant { grant, sent, handed_over, moved } => {
                     return self.granted(grant, sent, handed_over, moved, session.core().runtime.now()).map(Some);
                 }
                 Command::NewOwner { left } => {
-                    self.unmark();
-                    self.undo(left);
-                    self.request.owner = session.core().next_owner();
+                    self.renew_owner(left);
                     self.step(Step::Woken)
                 }
                 Command::GiveUp => return Ok(None),
@@ -190,7 +187,8 @@ impl<'a> Driver<'a> {
         let plain = self.kept && self.max_hold.is_none();
         let stand = turn.stand(&self.request, plain, core.runtime.now());
         let own = self.request.owner;
-        let command = self.step(Step::Stands(stand));
+        let keeps = stand.granted_to(own) != Some(own) || self.keeps_owner();
+        let command = self.step(if keeps { Step::Stands(stand) } else { Step::Revoked });
         if let (Some(owner), false) = (stand.granted_to(own), matches!(command, Command::Grant { .. })) {
             // It came too late: the queue must not count on it.
             if owner == own {
@@ -216,7 +214,8 @@ impl<'a> Driver<'a> {
             self.request.spare_tokens = if followed { MOST_PASSES } else { 0 };
         }
         let answer = match self.resumes() {
-            Ok(()) => core.call(limit, core.backend.acquire(self.request.clone())).await,
+            Ok(()) if self.sends() => core.call(limit, core.backend.acquire(self.request.clone())).await,
+            Ok(()) => return Ok(Next::Go(self.step(Step::Revoked))),
             // Nothing was sent.
             Err(closed) => Err(closed),
         };
@@ -229,7 +228,7 @@ impl<'a> Driver<'a> {
         let now = core.runtime.now();
         let queue = self.target.queue.as_ref();
         let counts = queue.is_none_or(|queue| queue.answered(&self.request, answer.as_ref().ok(), now));
-        if !counts || self.turn.as_ref().is_some_and(Turn::was_revoked) {
+        if !counts || !self.keeps_owner() {
             if let Some(queue) = queue {
                 // The queue must not count on it.
                 queue.left(self.request.owner, now);
@@ -270,47 +269,12 @@ impl<'a> Driver<'a> {
         session.check_closed()
     }
 
-    /// It sleeps, perhaps for long, and perhaps its caller does not run then: `close` does not wait for it, and undoes what it may have left.
-    pub(super) fn pauses(&mut self) -> Result<()> {
-        let core = self.target.session.core();
-        if let Some(left) = self.machine.has_left() {
-            self.marked = true;
-            core.mark(self.undo_of(left));
-        }
-        self.under_way = None;
-        self.target.session.check_closed()
-    }
-
-    /// The session has nothing to undo for it any more.
-    pub(super) fn unmark(&mut self) {
-        if std::mem::take(&mut self.marked) {
-            self.target.session.core().unmark(self.request.owner);
-        }
-    }
-
     /// The store accepted the size of the semaphore: from now on the size that is there counts.
     fn size_is_checked(&mut self) {
         if self.request.claim.kind() == Kind::Semaphore {
             self.request.any_size = true;
             self.target.size_is_checked();
         }
-    }
-
-    /// Has the keeper release what this owner id may have left.
-    pub(super) fn undo(&self, left: Option<Left>) {
-        if let Some(left) = left {
-            let (core, undo) = (self.target.session.core(), self.undo_of(left));
-            if undo.unanswered > 0 && !core.is_forked() {
-                core.backend.release_behind(&undo.release);
-            }
-            core.undo(undo);
-        }
-    }
-
-    fn undo_of(&self, Left { settled_after, unanswered }: Left) -> Undo {
-        let Acquire { name, claim, owner, lease, .. } = &self.request;
-        let release = Release::new(name.clone(), *claim, *owner);
-        Undo { release, lease: *lease, settled_after, unanswered, queue: None }
     }
 
     async fn subscribe(&mut self) -> Result<()> {

@@ -78,6 +78,7 @@ mod granted;
 mod guard;
 mod inspect;
 mod latch;
+mod left;
 mod lockable;
 mod multi_guard;
 mod multi_lock;

@@ -36,6 +36,7 @@ pub(super) async fn acquire_together(
     loop {
         for driver in &mut drivers {
             driver.resumes()?;
+            driver.renew_owner_if_taken_back();
         }
         let sent = core.runtime.now();
         trouble.asked(sent);

@@ -1,9 +1,10 @@
 //! The keeper's look at a queue: whatever waits for a caller that does not run goes on without it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::turn::{Answered, Offer, Sent};
-use super::{Asker, LocalQueue, MARGIN, RUNS_WITHIN, State};
+use super::turn::{Answered, Offer, Sent, Waiter};
+use super::{Asker, LocalQueue, RUNS_WITHIN, State};
 use crate::backend::{Attempt, Claim};
 use crate::owner::WireOwner;
 use crate::runtime::Instant;
@@ -14,7 +15,7 @@ use crate::session::{Left, lock};
 const PICKED_UP_WITHIN: Duration = Duration::from_millis(500);
 
 /// How often a queue with waiters is checked, and how often while holds pass from guard to guard: one that is not picked up is renewed by nobody.
-const CHECK_EVERY: Duration = Duration::from_millis(100);
+pub(in crate::session) const CHECK_EVERY: Duration = Duration::from_millis(100);
 const CHECK_PASSES_EVERY: Duration = Duration::from_millis(25);
 
 /// An owner of this process that may hold something it will never use: to be released.
@@ -29,6 +30,8 @@ pub(in crate::session) struct Orphan {
 pub(in crate::session) struct Checked {
     /// Owners that may hold something for nobody.
     pub(in crate::session) orphans: Vec<Orphan>,
+    /// Waiters that did not run when it was their turn, by the numbers of their owners.
+    pub(in crate::session) passed_over: Vec<u64>,
     /// The owner that holds the name as far as is known here, and perhaps not at the store: somebody released it, and this process did not.
     pub(in crate::session) doubtful: Option<WireOwner>,
     /// When the queue has to be checked again.
@@ -65,6 +68,23 @@ impl LocalQueue {
         orphans
     }
 
+    /// The keeper takes back what the call of `owner` may have in the store: others go first, and it goes on under a new owner. False if it is just
+    /// being given something, which is taken back by itself.
+    pub(in crate::session) fn revoke(&self, owner: WireOwner, now: Instant) -> bool {
+        let state = lock(&self.state);
+        let is_its_own = |waiter: &&Arc<Waiter>| lock(&waiter.slot).number == owner.number;
+        let Some(waiter) = state.waiters.iter().find(is_its_own) else { return true };
+        let mut slot = lock(&waiter.slot);
+        let may = matches!(slot.offer, Offer::Nothing | Offer::Ready(_));
+        if may {
+            (slot.offer, slot.passed_over) = (Offer::Revoked, true);
+            drop(slot);
+            // It may have been the first.
+            state.wake_first(now);
+        }
+        may
+    }
+
     /// The keeper's look at the queue.
     pub(in crate::session) fn check(&self, now: Instant) -> Checked {
         let mut orphans = Vec::new();
@@ -83,7 +103,8 @@ impl LocalQueue {
             orphans.push(Orphan { owner, claim });
             state.wake_first(now);
         }
-        let (mut passed_over, revoked) = state.take_back(now, &mut orphans);
+        let (mut wakes_all, revoked) = state.take_back(now, &mut orphans);
+        let mut passed_over = Vec::new();
         // One pass: those that were passed over before stay in the queue.
         for waiter in state.waiters.iter() {
             let mut slot = lock(&waiter.slot);
@@ -100,12 +121,13 @@ impl LocalQueue {
                 break;
             }
             slot.passed_over = true;
-            passed_over = true;
+            passed_over.push(slot.number);
+            wakes_all = true;
         }
         if revoked {
             state.wake_first(now);
         }
-        if passed_over {
+        if wakes_all {
             // Those behind it may belong to the same executor. All are woken now, and those that have not run by the next check are passed over together.
             state.wake_all(now);
         }
@@ -126,7 +148,7 @@ impl LocalQueue {
         state.checked = again.is_some();
         drop(state);
         drop(unused);
-        Checked { orphans, doubtful, again }
+        Checked { orphans, passed_over, doubtful, again }
     }
 }
 
@@ -159,7 +181,7 @@ impl State {
             match &slot.offer {
                 // The release that carries it is not polled. It may not have been sent: then the old holder is released too. The waiter asks by
                 // itself, under a new owner id.
-                Offer::Sent(sent) if now >= sent.not_after.plus(MARGIN) => {
+                Offer::Sent(sent) if now >= sent.not_after.plus(LocalQueue::MARGIN) => {
                     let Sent { to, own, from, .. } = **sent;
                     slot.offer = if own { Offer::Revoked } else { Offer::Nothing };
                     *held_by = None;

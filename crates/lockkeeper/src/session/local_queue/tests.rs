@@ -91,7 +91,7 @@ async fn a_newcomer_whose_call_is_left_is_revoked_and_the_next_may_ask() {
     assert!(queue.ask_alone(&left, now, LIMIT));
     let turn = queue.join(core, &next.name);
     assert_eq!(turn.stand(&next, true, now), Stand::Wait);
-    let later = now.plus(LIMIT + MARGIN);
+    let later = now.plus(LIMIT + LocalQueue::MARGIN);
     assert_eq!(queue.check(now.plus(LIMIT)).orphans, []);
     assert_eq!(queue.check(later).orphans, [Orphan { owner: left.owner, claim: Claim::Mutex }]);
     assert_eq!(turn.stand(&next, true, later), Stand::Ask);
@@ -168,7 +168,7 @@ async fn a_hand_over_whose_release_is_left_is_revoked() {
     let release = Release::new(name, claim, owner);
     let handing = queue.hand_over(&release, core).unwrap();
     assert_eq!(turn.stand(&wait, true, now), Stand::Wait);
-    let later = now.plus(LIMIT + MARGIN);
+    let later = now.plus(LIMIT + LocalQueue::MARGIN);
     let orphans = [wait.owner, holder_owner].map(|owner| Orphan { owner, claim: Claim::Mutex });
     assert_eq!(queue.check(later).orphans, orphans);
     assert_eq!(turn.stand(&wait, true, later), Stand::Revoked);
@@ -221,7 +221,7 @@ async fn a_late_answer_is_not_taken_for_that_of_another_hand_over() {
     let turn = queue.join(core, &wait.name);
     turn.stand(&wait, true, now);
     let late = queue.hand_over(&release(&holder), core).unwrap();
-    let later = now.plus(LIMIT + MARGIN);
+    let later = now.plus(LIMIT + LocalQueue::MARGIN);
     queue.check(later);
     assert_eq!(turn.stand(&wait, true, later), Stand::Revoked);
     assert_eq!(turn.stand(&again, true, later), Stand::Ask);
@@ -254,7 +254,7 @@ async fn what_was_kept_for_a_waiter_is_released_when_its_own_request_is_revoked(
     assert!(handing.keeps() && kept != wait.owner);
     assert_eq!(handing.deliver(Delivered::Answered(Some(granted())), now.plus(LIMIT)), None);
     let orphans = [kept, wait.owner].map(|owner| Orphan { owner, claim: Claim::Mutex });
-    assert_eq!(queue.check(now.plus(LIMIT + MARGIN)).orphans, orphans);
+    assert_eq!(queue.check(now.plus(LIMIT + LocalQueue::MARGIN)).orphans, orphans);
 }
 
 /// A waiter that was passed over runs again, and stands before the one that was given the hold and does not run.
