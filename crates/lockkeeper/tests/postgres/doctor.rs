@@ -55,6 +55,21 @@ async fn a_clock_that_differs_is_told() {
     assert!(told.says.contains("time service"), "{told:?}");
 }
 
+/// A function of the same name stands before that of the server: nobody makes a million transactions for a test.
+#[tokio::test]
+async fn an_old_transaction_is_told() {
+    let Some(bench) = Bench::open("an old transaction").await else { return };
+    let old = bench.plain().await;
+    old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1").await.unwrap();
+    assert_eq!(finding(&bench.url, "old transactions").await, None);
+    let aged = "CREATE FUNCTION age(xid) RETURNS integer LANGUAGE sql STRICT AS 'SELECT pg_catalog.age($1) + 1234567'";
+    bench.plain().await.batch_execute(aged).await.unwrap();
+    let url = with_setting(&bench.url, "search_path", &format!("{}%2Cpg_catalog", bench.schema));
+    let told = finding(&url, "old transactions").await.expect("doctor speaks of it");
+    assert!(told.verdict == Verdict::Doubtful && told.says.contains("transactions old"), "{told:?}");
+    old.batch_execute("ROLLBACK").await.unwrap();
+}
+
 #[tokio::test]
 async fn settings_that_hold_up_statements_are_told() {
     let Some(bench) = Bench::open("settings").await else { return };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockkeeper::backend::{Finding, Verdict};
 use lockkeeper::{Client, ErrorKind};
 use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::postgres::Postgres;
@@ -55,6 +56,12 @@ impl Pair {
         .await;
     }
 
+    /// What `doctor` says of the primary.
+    async fn doctor(&self, about: &str) -> Option<Finding> {
+        let found = Client::examine(&self.url).await.expect("a good URL").findings;
+        found.into_iter().find(|found| found.about == about)
+    }
+
     /// The standby takes over.
     async fn promote(&self) {
         plain(self.standby.port).await.execute("SELECT pg_promote()", &[]).await.unwrap();
@@ -65,7 +72,11 @@ impl Pair {
 async fn with_a_synchronous_standby_a_failover_forgets_no_grant() {
     let Some(mut pair) = Pair::start("a synchronous standby").await else { return };
     let (ours, theirs) = (pair.client().await, pair.client().await);
+    let told = pair.doctor("failover").await.expect("doctor speaks of it");
+    assert!(told.verdict == Verdict::Doubtful && told.says.contains("set synchronous_standby_names"), "{told:?}");
     pair.synchronize().await;
+    let told = pair.doctor("failover").await.expect("doctor speaks of it");
+    assert!(told.verdict == Verdict::Fine && told.says.contains("synchronous_standby_names=*"), "{told:?}");
     // A grant that the standby does not have is not answered.
     pair.standby.kill();
     let error = ours.mutex("m").lock().timeout(Duration::from_millis(1_500)).await.expect_err("the standby is away");
