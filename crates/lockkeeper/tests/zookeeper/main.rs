@@ -1,6 +1,7 @@
 //! The ZooKeeper store on real servers: the contract, sessions that end, connections that break, and Curator beside us.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+mod alone;
 #[path = "../etcd/counting.rs"]
 mod counting;
 mod curator;

@@ -1,7 +1,7 @@
 //! Mutexes and read-write locks: one node per request in the folder of the name, as Curator makes them.
 //!
-//! An uncontended acquire is one round trip: the creation and the listing are sent together, and the server answers them in this order. What the listing
-//! shows is enough: every node with a smaller number was created before ours, and is there unless it was deleted.
+//! The creation and the listing are sent together, and the server answers them in this order. What the listing shows is enough: every node with a smaller number
+//! was created before ours, and is there unless it was deleted. A folder in which nobody else makes nodes is not listed: see `alone`.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use zookeeper_client::{CreateMode, Error as Cause, Stat};
 
+use super::alone::{self, Expected};
 use super::names::{self, Child};
 use super::nodes::{Key, Own};
 use super::session::Live;
@@ -99,8 +100,9 @@ impl Inner {
             }
         }
         let prefix = format!("{folder}/{}", names::prefix(request.owner, request.claim));
+        let expected = live.folders.expected(&request.name);
         let creating = live.client.create(&prefix, &data, &CreateMode::EphemeralSequential.with_acls(self.acls()));
-        let listing = live.client.list_children(folder);
+        let listing = (expected != Expected::Empty).then(|| live.client.list_children(folder));
         let (stat, number) = match creating.await {
             Ok(created) => created,
             Err(Cause::NoNode) => {
@@ -109,12 +111,20 @@ impl Inner {
             }
             Err(cause) => return Err(error::of_write(cause)),
         };
-        let own = Own::waiting(live.number, format!("{prefix}{number}"), u64::try_from(stat.czxid).ok());
+        let path = format!("{prefix}{number}");
+        let own = Own::waiting(live.number, path.clone(), u64::try_from(stat.czxid).ok());
         self.nodes.insert(key, own.clone());
-        match listing.await {
-            Ok(children) => Ok(Some((own, children))),
-            Err(cause) => Err(error::of_write(cause)),
+        let (number, node) = (alone::number(&path).unwrap_or(-1), path[folder.len() + 1..].to_owned());
+        let listing = match listing {
+            Some(listing) => listing,
+            None if live.folders.is_alone(&request.name, number) => return Ok(Some((own, vec![node]))),
+            None => live.client.list_children(folder),
+        };
+        let children = listing.await.map_err(error::of_write)?;
+        if live.folders.listed(&request.name, number, children == [node], expected) {
+            alone::watch(&self.link, live, &request.name, folder);
         }
+        Ok(Some((own, children)))
     }
 
     /// A reader beside its own writer has the writer's number, so that it stays first when the writer goes.
@@ -199,6 +209,9 @@ impl Inner {
                     Err(Cause::NoNode) => held = false,
                     Err(cause) => return Err(error::of_write(cause)),
                 }
+            }
+            if let Some(path) = own.paths.first().filter(|_| held) {
+                live.folders.deleted(&request.name, path);
             }
             live.confirms(sent);
             return Ok(Released::new(held));

@@ -2,6 +2,7 @@
 //!
 //! Holds live as long as the client's session. Who holds a name follows from the nodes in its folder; `store/queue` has the rules.
 
+mod alone;
 mod config;
 mod error;
 #[cfg(feature = "fuzzing")]

@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use zookeeper_client::{Client, Error as Cause, SessionState};
 
+use super::alone::Folders;
 use super::{Config, error, probe};
 use crate::backend::{EventSender, StoreEvent, StoreEvents};
 use crate::error::{Error, ErrorKind, Result};
@@ -39,6 +40,7 @@ pub(super) struct Live {
     pub(super) number: u64,
     /// How long holds are safe without a further answer.
     pub(super) lasts: Duration,
+    pub(super) folders: Folders,
     /// When the last request was sent that the leader has answered.
     confirmed: AtomicU64,
     /// When the last request was sent.
@@ -148,6 +150,7 @@ impl Link {
         *last += 1;
         let live = Arc::new(Live {
             lasts: safe(client.session_timeout()),
+            folders: Folders::default(),
             client,
             number: *last,
             confirmed: AtomicU64::new(sent.as_nanos()),
