@@ -54,6 +54,8 @@ struct Faults {
     silent: AtomicBool,
     /// How many connections there were so far; each has the number of those before it.
     accepted: AtomicU64,
+    /// How often a client has sent something after an answer.
+    round_trips: AtomicU64,
     /// Connections with a smaller number are dead, and nobody was told.
     dead_below: AtomicU64,
     /// Connections with a smaller number are reset.
@@ -76,6 +78,8 @@ struct Wire {
     reply: Arc<Mutex<Option<Fault>>>,
     /// The next answer is that to `TIME`.
     time_asked: Arc<AtomicBool>,
+    /// The server was the last to send something, or nobody has.
+    answered: Arc<AtomicBool>,
 }
 
 impl Wire {
@@ -122,6 +126,7 @@ impl Proxy {
             cut_of: AtomicUsize::new(0),
             silent: AtomicBool::new(false),
             accepted: AtomicU64::new(0),
+            round_trips: AtomicU64::new(0),
             dead_below: AtomicU64::new(0),
             reset_below: watch::Sender::new(0),
             slow: Mutex::default(),
@@ -205,6 +210,11 @@ impl Proxy {
     pub fn connections(&self) -> u64 {
         self.faults.accepted.load(Ordering::SeqCst)
     }
+
+    /// How many round trips there were so far on all connections: a request may be sent in parts.
+    pub fn round_trips(&self) -> u64 {
+        self.faults.round_trips.load(Ordering::SeqCst)
+    }
 }
 
 fn contains(bytes: &[u8], text: &str) -> bool {
@@ -243,7 +253,13 @@ async fn receive(listener: TcpListener, port: u16, server_port: u16, faults: Arc
         for end in [&client, &server] {
             end.set_nodelay(true).expect("a socket");
         }
-        let wire = Wire { faults: Arc::clone(&faults), number, reply: Arc::default(), time_asked: Arc::default() };
+        let wire = Wire {
+            faults: Arc::clone(&faults),
+            number,
+            reply: Arc::default(),
+            time_asked: Arc::default(),
+            answered: Arc::new(AtomicBool::new(true)),
+        };
         let (client_in, client_out) = client.into_split();
         let (server_in, server_out) = server.into_split();
         tokio::spawn(requests(client_in, server_out, wire.clone()));
@@ -268,6 +284,9 @@ async fn requests(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, wire: Wire) {
             },
         };
         wire.faults.commands.request(&mut buffer[..count]);
+        if wire.answered.swap(false, Ordering::SeqCst) {
+            wire.faults.round_trips.fetch_add(1, Ordering::SeqCst);
+        }
         let bytes = &buffer[..count];
         if let Some((text, copy)) = &mut *wire.faults.copy.lock().unwrap()
             && contains(bytes, text)
@@ -333,6 +352,7 @@ async fn replies(mut from: OwnedReadHalf, to: OwnedWriteHalf, wire: Wire) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         wire.faults.commands.reply(&mut buffer[..count]);
+        wire.answered.store(true, Ordering::SeqCst);
         let met = wire.reply.lock().unwrap().take();
         if met.is_none() && wire.is_silent() {
             continue;

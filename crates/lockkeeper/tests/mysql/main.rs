@@ -14,6 +14,9 @@ mod connections;
 #[path = "../sql/contention.rs"]
 mod contention;
 mod contract;
+mod cost;
+mod deadlock;
+mod doctor;
 #[path = "../sql/doubled.rs"]
 mod doubled;
 mod failover;

@@ -12,6 +12,10 @@ mod connections;
 mod contention;
 #[path = "contract.rs"]
 mod contract;
+#[path = "cost.rs"]
+mod cost;
+#[path = "deadlock.rs"]
+mod deadlock;
 #[path = "../sql/doubled.rs"]
 mod doubled;
 #[path = "../sql/faults.rs"]

@@ -41,6 +41,10 @@ pub(super) fn of_request(error: MyError, progress: Progress) -> Failed {
         1054 | 1136 | 1364 | 1406 | 1366 | 1264 => {
             (ErrorKind::Config, format!("a table of lockkeeper has another shape: {message}; name other tables with ?table="))
         }
+        1665 => (
+            ErrorKind::Config,
+            format!("binlog_format=STATEMENT writes no row of a step to replicas; set binlog_format to ROW or MIXED: {message}"),
+        ),
         1290 | 1792 | 1836 => (ErrorKind::Unavailable, format!("the server only reads now, a replica perhaps: {message}")),
         1021 | 1030 | 1037 | 1038 | 1040 | 1041 | 1114 | 1180 | 1203 | 1226 | 1317 | 1969 | 3024 | 3100 => {
             (ErrorKind::Unavailable, format!("mysql cannot do it now: {message}"))
@@ -160,6 +164,7 @@ mod tests {
             (1290, Before, (false, ErrorKind::Unavailable)),
             (1142, Before, (false, ErrorKind::Denied)),
             (1054, Before, (false, ErrorKind::Config)),
+            (1665, Before, (false, ErrorKind::Config)),
         ] {
             assert_eq!(told(code, progress), expected, "{code} {progress:?}");
         }

@@ -159,7 +159,7 @@ pub(super) async fn findings(store: &SqlStore<Dialer>) -> Vec<Finding> {
 async fn look(store: &SqlStore<Dialer>) -> Result<Vec<Finding>> {
     let (live, config) = (store.steps.link.live().await?, &store.steps.link.dial().config);
     let names = "'innodb_flush_log_at_trx_commit', 'sync_binlog', 'log_bin', 'binlog_format', 'wsrep_on', 'version', 'max_connections', \
-                 'transaction_isolation', 'tx_isolation', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled', 'group_replication_group_name'";
+                 'innodb_lock_wait_timeout', 'transaction_isolation', 'tx_isolation', 'rpl_semi_sync_master_enabled', 'rpl_semi_sync_source_enabled', 'group_replication_group_name'";
     let engines = format!(
         "SELECT table_name, engine FROM information_schema.tables WHERE table_schema = DATABASE() AND engine <> 'InnoDB' AND table_name IN ({})",
         TABLES.map(|(name, ..)| config.table(name).replace('`', "'")).join(",")
@@ -197,13 +197,8 @@ async fn look(store: &SqlStore<Dialer>) -> Result<Vec<Finding>> {
     } else {
         Finding::fine("durability", says)
     });
-    found.push(if is_on("log_bin") && value("binlog_format") == "STATEMENT" {
-        let error =
-            Error::new(ErrorKind::Config, "binlog_format=STATEMENT writes no row of a step to replicas; set it to ROW or MIXED");
-        Finding::unfit("binary log", &error)
-    } else {
-        Finding::fine("binary log", format!("log_bin={}, binlog_format={}", value("log_bin"), value("binlog_format")))
-    });
+    // STATEMENT is refused by the server when the rights are checked.
+    found.push(Finding::fine("binary log", format!("log_bin={}, binlog_format={}", value("log_bin"), value("binlog_format"))));
     found.push(if is_on("wsrep_on") || !value("group_replication_group_name").is_empty() {
         Finding::doubtful(
             "cluster",
@@ -221,7 +216,10 @@ async fn look(store: &SqlStore<Dialer>) -> Result<Vec<Finding>> {
     });
     found.push(clock::compared(get(time, 0).map_err(Failed::into_error)?, ours));
     found.push(Finding::fine("isolation", "READ COMMITTED, set for each of our connections"));
-    found.push(Finding::fine("row locks", "tried with SKIP LOCKED for 100 ms, never waited for inside the server"));
+    let wait = value("innodb_lock_wait_timeout");
+    let says =
+        format!("tried with SKIP LOCKED for 100 ms, not waited for in the server; innodb_lock_wait_timeout={wait} is not used");
+    found.push(Finding::fine("row locks", says));
     let hint = if config.hints {
         "and queue for a named lock (GET_LOCK) as a hint when to look"
     } else {
