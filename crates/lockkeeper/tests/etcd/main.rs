@@ -4,10 +4,13 @@
 mod bench;
 mod beside;
 mod counting;
+mod doctor;
 mod killed;
 mod late;
+mod long_queue;
 mod loss;
 mod partition;
+mod skipped;
 mod stopped;
 mod tls;
 mod trouble;
@@ -76,4 +79,27 @@ mod contract {
     }
 
     lockkeeper::conformance!(OnEtcd::new());
+
+    #[tokio::test]
+    async fn the_page_lists_what_is_skipped() {
+        let Some(server) = crate::bench::shared("the page of etcd") else { return };
+        let config = Config::parse(&server.url()).expect("a good URL");
+        let store = EtcdStore::connect(config, &Runtime::system()).await.expect("a running server");
+        crate::skipped::compare("etcd.md", &store.capabilities());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn five_hundred_waiters_stand_in_the_queue_of_the_server_and_are_served_in_order() {
+        let Some(server) = crate::bench::shared("a queue of five hundred") else { return };
+        let url = format!("etcd://{}?session=60s", server.hosts());
+        let open = async || {
+            let config = Config::parse(&url).expect("a good URL");
+            EtcdStore::connect(config, &Runtime::system()).await.expect("a running server")
+        };
+        let (first, second) = (open().await, open().await);
+        let name = crate::bench::fresh("crowd");
+        let nodes = async || server.keys(&format!("{name}/")).len();
+        let name = lockkeeper::name::Name::new(&*name).expect("a good name");
+        crate::long_queue::five_hundred_waiters_are_served_in_order(&*first, &*second, &name, nodes).await;
+    }
 }

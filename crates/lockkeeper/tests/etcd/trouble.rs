@@ -30,21 +30,36 @@ async fn a_server_that_crashes_and_restarts_knows_its_locks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_members_lose_their_leader_and_no_lock() {
-    let Some(mut server) = own("a killed leader", 3, &[]) else { return };
+    let Some(mut server) = own("a killed follower and a killed leader", 3, &[]) else { return };
     let url = format!("etcd://{}?session=20s", server.hosts());
     let (ours, theirs) = (client(&url).await, client(&url).await);
     let guard = ours.mutex("m").lock().await.unwrap();
     let waiting = tokio::spawn(async move { theirs.mutex("m").lock().await });
     async_until_within(LONG, "the other one waits", || async { server.keys("m/").len() == 2 }).await;
     let leader = server.leader();
+    let follower = (leader + 1) % 3;
+    server.kill(follower);
+    let other = ours.mutex("other").lock().timeout(LONG).await.expect("two of three are a majority");
+    assert!(guard.is_valid() && !waiting.is_finished());
+    // It comes back with its data, and learns what happened meanwhile.
+    server.start_again(follower);
+    assert!(server.answers(), "{}", server.log(follower));
+    let there = client(&format!("etcd://127.0.0.1:{}?session=20s", server.port(follower))).await;
+    for name in ["m", "other"] {
+        assert!(there.mutex(name).try_lock().await.unwrap().is_none(), "{name} is held");
+    }
+    other.release().await.unwrap();
+    assert!(there.mutex("other").try_lock().await.unwrap().is_some());
+    drop(there);
+    // Its vote is needed from now on.
     server.kill(leader);
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert!(guard.is_valid());
     guard.release().await.unwrap();
     tokio::time::timeout(LONG, waiting).await.expect("woken").unwrap().unwrap().release().await.unwrap();
     // Without a majority nothing is granted, and that is said.
-    server.kill((leader + 1) % 3);
-    let error = ours.mutex("other").lock().timeout(Duration::from_secs(4)).await.unwrap_err();
+    server.kill(follower);
+    let error = ours.mutex("third").lock().timeout(Duration::from_secs(4)).await.unwrap_err();
     assert!(error.is_outage() || error.is_busy(), "{error:?}");
     let error = Client::connect(&url).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

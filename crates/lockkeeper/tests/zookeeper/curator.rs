@@ -137,38 +137,69 @@ async fn no_update_is_lost_between_curator_and_us(version: Version) {
     }
 }
 
+/// Mutexes, writers and holders of the only permit.
 async fn waiters_of_both_are_served_in_the_order_in_which_they_came(version: Version) {
     let Some((ours, mut curator, folder, raw, server)) = both(version).await else { return };
-    let path = format!("{folder}/m");
-    let guard = ours.mutex("m").lock().await.unwrap();
-    // Each writes its number while it holds the lock.
-    let file = std::env::temp_dir().join(format!("lockkeeper-curator-order-{}-{version:?}", std::process::id()));
-    std::fs::write(&file, "").unwrap();
-    let mut tasks = Vec::new();
-    for number in 0..8 {
-        if number % 2 == 0 {
-            // A client each: the waiters of one process have a queue of their own.
-            let ours = site::client(&format!("zookeeper://{}{folder}?session={}s", server.hosts(), LONG.as_secs())).await;
-            let file = file.clone();
-            tasks.push(tokio::spawn(async move {
-                let guard = ours.mutex("m").lock().await.unwrap();
-                let served = std::fs::read_to_string(&file).unwrap();
-                std::fs::write(&file, format!("{served}{number} ")).unwrap();
-                guard.release().await.unwrap();
-            }));
-        } else {
-            let noted = curator.send(&format!("h{number} note mutex {path} {number} {}", file.display()));
-            tasks.push(tokio::spawn(async move { assert_eq!(noted.await.unwrap(), "noted") }));
+    for kind in ["mutex", "write", "semaphore-1"] {
+        let path = format!("{folder}/{kind}");
+        // Held by a node in the same folder, or by a permit in another one.
+        let (queue, held) = if kind == "semaphore-1" { (format!("{path}/locks"), 0) } else { (path.clone(), 1) };
+        let guard = Held::acquire(&ours, kind).await;
+        // Each writes its number while it holds the lock.
+        let file = std::env::temp_dir().join(format!("lockkeeper-curator-order-{}-{version:?}-{kind}", std::process::id()));
+        std::fs::write(&file, "").unwrap();
+        let mut tasks = Vec::new();
+        for number in 0..8 {
+            if number % 2 == 0 {
+                // A client each: the waiters of one process have a queue of their own.
+                let ours = site::client(&format!("zookeeper://{}{folder}?session={}s", server.hosts(), LONG.as_secs())).await;
+                let file = file.clone();
+                tasks.push(tokio::spawn(async move {
+                    let guard = Held::acquire(&ours, kind).await;
+                    let served = std::fs::read_to_string(&file).unwrap();
+                    std::fs::write(&file, format!("{served}{number} ")).unwrap();
+                    guard.release().await;
+                }));
+            } else {
+                let noted = curator.send(&format!("h{number} note {kind} {path} {number} {}", file.display()));
+                tasks.push(tokio::spawn(async move { assert_eq!(noted.await.unwrap(), "noted") }));
+            }
+            until("it stands in the queue", async || site::nodes(&raw, &queue).await.len() == number + 1 + held).await;
         }
-        until("it stands in the queue", async || site::nodes(&raw, &path).await.len() == number + 2).await;
+        guard.release().await;
+        for task in tasks {
+            timeout(SOON, task).await.expect("served").unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "0 1 2 3 4 5 6 7 ", "{kind}");
+        std::fs::remove_file(&file).unwrap();
+        nothing_is_left(&raw, &path).await;
     }
-    guard.release().await.unwrap();
-    for task in tasks {
-        timeout(SOON, task).await.expect("served").unwrap();
+}
+
+/// A hold of ours of one of three kinds.
+enum Held {
+    Mutex(lockkeeper::MutexGuard),
+    Write(lockkeeper::RwLockWriteGuard),
+    Permit(lockkeeper::Permit),
+}
+
+impl Held {
+    /// Of the lock that is named like its kind.
+    async fn acquire(client: &lockkeeper::Client, kind: &str) -> Self {
+        match kind {
+            "mutex" => Self::Mutex(client.mutex(kind).lock().await.unwrap()),
+            "write" => Self::Write(client.rwlock(kind).write().await.unwrap()),
+            _ => Self::Permit(client.semaphore(kind, 1).acquire().await.unwrap()),
+        }
     }
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "0 1 2 3 4 5 6 7 ");
-    std::fs::remove_file(&file).unwrap();
-    nothing_is_left(&raw, &path).await;
+
+    async fn release(self) {
+        match self {
+            Self::Mutex(guard) => guard.release().await.unwrap(),
+            Self::Write(guard) => guard.release().await.unwrap(),
+            Self::Permit(permit) => permit.release().await.unwrap(),
+        }
+    }
 }
 
 async fn readers_and_writers_keep_the_rules_between_curator_and_us(version: Version) {

@@ -13,12 +13,16 @@ mod input;
 mod java;
 mod killed;
 mod large;
+#[path = "../etcd/long_queue.rs"]
+mod long_queue;
 mod loss;
 mod moved;
 mod partition;
 mod rights;
 mod sasl;
 mod site;
+#[path = "../etcd/skipped.rs"]
+mod skipped;
 mod stopped;
 #[cfg(feature = "zookeeper-tls")]
 mod tls;
@@ -76,4 +80,28 @@ mod contract {
     }
 
     lockkeeper::conformance!(OnZooKeeper::new());
+
+    #[tokio::test]
+    async fn the_page_lists_what_is_skipped() {
+        let Some(server) = site::server("the page of ZooKeeper") else { return };
+        let config = Config::parse(&site::fresh_url(&server, "6s").await).expect("a good URL");
+        let store = ZookeeperStore::connect(config, &Runtime::system()).await.expect("a running server");
+        crate::skipped::compare("zookeeper.md", &store.capabilities());
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn five_hundred_waiters_stand_in_the_queue_of_the_server_and_are_served_in_order() {
+        let Some(server) = site::server("a queue of five hundred") else { return };
+        let (folder, raw) = (site::fresh_folder(&server).await, site::raw(&server).await);
+        let url = format!("zookeeper://{}/{folder}?session=30s", server.hosts());
+        let open = async || {
+            let config = Config::parse(&url).expect("a good URL");
+            ZookeeperStore::connect(config, &Runtime::system()).await.expect("a running server")
+        };
+        let (first, second) = (open().await, open().await);
+        let path = format!("/{folder}/crowd");
+        let nodes = async || site::nodes(&raw, &path).await.len();
+        let name = lockkeeper::name::Name::new("crowd").expect("a good name");
+        crate::long_queue::five_hundred_waiters_are_served_in_order(&*first, &*second, &name, nodes).await;
+    }
 }

@@ -74,7 +74,19 @@ async fn doctor_tells_of_a_server_that_only_reads() {
     let folder = site::fresh_folder(&servers).await;
     let url = format!("zookeeper://127.0.0.1:{}/{folder}?session=4s", servers.ports()[0]);
     assert_eq!(about(&findings(&url).await, "ensemble").verdict, Verdict::Fine);
+    let all = format!("zookeeper://{}/{folder}?session=4s", servers.hosts());
+    let found = findings(&all).await;
+    let ensemble = about(&found, "ensemble");
+    assert!(ensemble.verdict == Verdict::Fine && ensemble.says.matches("follower").count() == 2, "{found:?}");
     servers.kill(1);
+    let gone = format!("127.0.0.1:{} does not tell", servers.ports()[1]);
+    until("one of three does not tell, and the others serve", async || {
+        let found = findings(&all).await;
+        let ensemble = about(&found, "ensemble");
+        let serve = found.iter().any(|finding| finding.about == "folder" && finding.verdict == Verdict::Fine);
+        serve && ensemble.verdict == Verdict::Doubtful && ensemble.says.contains(&gone)
+    })
+    .await;
     servers.kill(2);
     until("the last server only reads", async || {
         let found = findings(&url).await;
