@@ -1,6 +1,6 @@
-//! `cargo xtask faults`: what takes too long for every change. Masters are killed, networks parted and slots moved, many times each, the contract runs on
-//! deployments that the ordinary tests leave out, a storm of cancelled calls lasts for half a minute, a hundred thousand tokens of a majority are compared with the clock, three hundred processes queue for one lock, and fenced transactions are paused two
-//! hundred times.
+//! `cargo xtask faults`: what takes too long for every change. Masters are killed, networks parted and slots moved, many times each, the contract
+//! runs on deployments that the ordinary tests leave out, a storm of cancelled calls lasts for half a minute, a hundred thousand tokens of a
+//! majority are compared with the clock, three hundred processes queue for one lock, and fenced transactions are paused two hundred times.
 
 use std::time::Duration;
 
@@ -11,10 +11,27 @@ use crate::test::knowing_servers;
 /// What all of it may take, building included.
 const LIMIT: Duration = Duration::from_secs(60 * 60);
 
+/// How often holders are paused inside a fenced transaction, and as often without the fence.
+const PAUSES: &str = "200";
+
+/// What is run beside the tests of deployments: a package, one of its test programs, and the names that choose from it.
+const CHOSEN: [(&str, &str, &[&str]); 4] = [
+    ("lockkeeper", "redis", &["storm::", "cancelled::", "hundred_thousand"]),
+    // Three hundred processes in one queue, by themselves: they are to rest.
+    ("lockkeeper-cli", "cli", &["queue::three_hundred"]),
+    ("lockkeeper", "postgres", &["fence::stopped_processes_lose_updates_only_without_the_fence"]),
+    // On MariaDB and on MySQL 9, one after the other.
+    ("lockkeeper", "mysql", &["bank::with_the_fence"]),
+];
+
 /// Runs the tests of real deployments, the ignored ones too; `arguments` choose some by name.
 pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     step("setup", "what the tests need", setup::needed)?;
     let mut words = vec!["test", "-p", "lockkeeper", "--all-features", "--test", "topology", "--"];
+    // Neither options nor their numbers.
+    let is_name = |word: &&str| !word.starts_with('-') && word.parse::<u32>().is_err();
+    let names: Vec<&str> = arguments.iter().map(String::as_str).filter(is_name).collect();
+    check_names(&words, &names)?;
     // Two deployments at once are enough for a small machine.
     words.extend(["--include-ignored", "--test-threads", "2"]);
     words.extend(arguments.iter().map(String::as_str));
@@ -22,27 +39,64 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), String> {
     if !arguments.is_empty() {
         return Ok(());
     }
-    let storm = [
-        "test",
-        "-p",
-        "lockkeeper",
-        "--all-features",
-        "--test",
-        "redis",
-        "--",
-        "--include-ignored",
-        "storm::",
-        "cancelled::",
-        "hundred_thousand",
-    ];
-    knowing_servers(Run::cargo(&storm).within(LIMIT)).stream()?;
-    // Three hundred processes in one queue, by themselves: they are to rest.
-    let queue = ["test", "-p", "lockkeeper-cli", "--test", "cli", "--", "--include-ignored", "queue::three_hundred"];
-    knowing_servers(Run::cargo(&queue).within(LIMIT)).stream()?;
-    // Two hundred pauses of fenced transactions, and as many without the fence, on PostgreSQL and MySQL together.
-    for store in ["postgres", "mysql"] {
-        let bank = ["test", "-p", "lockkeeper", "--all-features", "--test", store, "--", "--nocapture", "bank::with_the_fence"];
-        knowing_servers(Run::cargo(&bank).with("LOCKKEEPER_PAUSES", "100").within(LIMIT)).stream()?;
+    for (package, program, names) in CHOSEN {
+        let mut words = vec!["test", "-p", package, "--test", program];
+        if package == "lockkeeper" {
+            words.push("--all-features");
+        }
+        words.push("--");
+        check_names(&words, names)?;
+        words.push("--include-ignored");
+        if program != "redis" {
+            words.extend(["--nocapture", "--test-threads", "1"]);
+        }
+        words.extend(names);
+        knowing_servers(Run::cargo(&words).with("LOCKKEEPER_PAUSES", PAUSES).within(LIMIT)).stream()?;
     }
     Ok(())
+}
+
+/// Fails if one of the names chooses no test of the program that `words` run. A test program without any test to run passes.
+fn check_names(words: &[&str], names: &[&str]) -> Result<(), String> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    let list = Run::cargo(&[words, &["--list", "--include-ignored"]].concat());
+    match unknown(&list.capture()?, names) {
+        Some(name) => Err(format!("no test has {name:?} in its name; see them with: {list}")),
+        None => Ok(()),
+    }
+}
+
+/// The first of the names that no test of this list has in its own.
+fn unknown<'a>(list: &str, names: &[&'a str]) -> Option<&'a str> {
+    let tests: Vec<&str> = list.lines().filter_map(|line| line.strip_suffix(": test")).collect();
+    names.iter().find(|name| !tests.iter().any(|test| test.contains(**name))).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_chooses_no_test_is_found() {
+        let list = "bank::worker: test\nfence::later: test\n\n2 tests, 0 benchmarks\n";
+        assert_eq!(unknown(list, &["fence::", "bank::worker"]), None);
+        assert_eq!(unknown(list, &["fence::", "bank::with_the_fence"]), Some("bank::with_the_fence"));
+        // The last line is none.
+        assert_eq!(unknown(list, &["benchmarks"]), Some("benchmarks"));
+    }
+
+    /// Without building them: their names stand in the sources.
+    #[test]
+    fn the_chosen_tests_are_there() {
+        for (package, program, names) in CHOSEN {
+            let folder = crate::steps::root().join("crates").join(package).join("tests").join(program);
+            for name in names {
+                let (module, test) = name.split_once("::").expect("a module and a test");
+                let file = std::fs::read_to_string(folder.join(format!("{module}.rs"))).expect("a module of that name");
+                assert!(file.contains(&format!("fn {test}")), "{program}::{name}");
+            }
+        }
+    }
 }

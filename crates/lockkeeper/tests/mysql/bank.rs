@@ -11,8 +11,8 @@ use super::bench::Bench;
 use super::fence::Teller;
 
 /// The lease of the bank's workers. They are paused for longer.
-const LEASE: Duration = Duration::from_secs(1);
-const PAUSE: Duration = Duration::from_millis(1_300);
+const LEASE: Duration = Duration::from_millis(300);
+const PAUSE: Duration = Duration::from_millis(500);
 
 const LONG: Duration = Duration::from_secs(30);
 
