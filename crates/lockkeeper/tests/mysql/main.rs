@@ -15,7 +15,6 @@ mod connections;
 mod contention;
 mod contract;
 mod cost;
-mod deadlock;
 mod doctor;
 #[path = "../sql/doubled.rs"]
 mod doubled;
