@@ -44,8 +44,11 @@ const SLOW: [(&str, &[&str]); 4] = [
     ("lockkeeper/sqlite", &[]),
     ("lockkeeper-cli/cli", &[]),
     ("lockkeeper-cli/real", &[]),
-    ("lockkeeper-verify/simulation", &["every_promise_is_kept_by_fresh_seeds"]),
+    ("verify/simulation", &["every_promise_is_kept_by_fresh_seeds"]),
 ];
+
+/// Where random tests read their seed from. (`LOCKKEEPER_FRESH_SEED` replaces the clock as the source of a seed.)
+const SEEDS: [&str; 2] = ["PROPTEST_RNG_SEED", "LOCKKEEPER_FRESH_SEED"];
 
 /// One program to run, and the folder to run it in.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,7 +85,7 @@ pub(crate) fn run_fast(limit: Duration) -> Result<(), String> {
     let mut words = vec!["--lib", "--bins"];
     words.extend(targets.iter().flat_map(|name| ["--test", name]));
     let prepare = |name: &str, command: Run| {
-        let command = command.with("PROPTEST_RNG_SEED", "1");
+        let command = SEEDS.iter().fold(command, |command, seed| command.with(seed, "1"));
         match SLOW.iter().find(|(slow, _)| *slow == name) {
             Some((_, [])) => None,
             Some((_, skipped)) => Some(skipped.iter().fold(command, |command, test| command.and("--skip").and(test))),
@@ -270,6 +273,7 @@ fn parse(messages: &str) -> Result<Vec<Binary>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::steps::root;
 
     #[test]
     fn test_programs_are_found_with_the_folder_they_run_in() {
@@ -298,6 +302,53 @@ mod tests {
         let targets = [test("redis", &["redis"]), test("both", &["sqlite", "redis"]), test("file", &["sqlite"]), bare, example];
         let metadata = serde_json::json!({"packages": [{"targets": targets}]});
         assert_eq!(without_servers(&metadata).into_iter().collect::<Vec<_>>(), ["file", "memory"]);
+    }
+
+    /// The name of a program is that of its folder and its target, not that of its package.
+    #[test]
+    fn what_fast_leaves_out_exists() {
+        for (name, tests) in SLOW {
+            let (krate, target) = name.split_once('/').unwrap();
+            let folders = [root().join(krate), root().join("crates").join(krate)].map(|folder| folder.join("tests").join(target));
+            let found = folders
+                .iter()
+                .flat_map(|folder| [folder.with_extension("rs"), folder.join("main.rs")])
+                .find(|file| file.is_file());
+            let text = std::fs::read_to_string(found.unwrap_or_else(|| panic!("there is no test program {name}"))).unwrap();
+            assert!(tests.iter().all(|test| text.contains(&format!("fn {test}("))), "{name} has not all of {tests:?}");
+        }
+    }
+
+    /// A test that takes its seed from the clock also takes it from a variable that `--fast` sets, or is left out there.
+    #[test]
+    fn no_test_of_fast_draws_its_seed_from_the_clock() {
+        let mut folders = vec![root().join("verify"), root().join("crates"), root().join("docs/guide")];
+        let (mut seen, mut bad) = (0, Vec::new());
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let is_test = path.components().any(|part| part.as_os_str() == "tests");
+                let Ok(text) = std::fs::read_to_string(&path) else { continue };
+                if !is_test || !text.contains("SystemTime::now()") || !text.to_lowercase().contains("seed") {
+                    continue;
+                }
+                seen += 1;
+                let left_out = SLOW.iter().any(|(name, tests)| {
+                    let (krate, target) = name.split_once('/').unwrap();
+                    path.ends_with(format!("{krate}/tests/{target}.rs"))
+                        && tests.iter().any(|test| text.contains(&format!("fn {test}(")))
+                });
+                if !left_out && !SEEDS.iter().any(|seed| text.contains(seed)) {
+                    bad.push(path);
+                }
+            }
+        }
+        assert!(seen >= 3, "only {seen} such tests were found: are they still looked for?");
+        assert!(bad.is_empty(), "another seed each time: {bad:?}");
     }
 
     #[test]
