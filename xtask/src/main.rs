@@ -16,6 +16,7 @@ mod mysql;
 mod package;
 mod picture;
 mod proto;
+mod readme;
 mod servers;
 mod setup;
 mod steps;
