@@ -22,6 +22,22 @@ use std::sync::Arc;
 /// | [`Protocol`](Self::Protocol) | no | yes | 502 |
 ///
 /// [`Error::is_busy`], [`Error::is_outage`] and [`Error::is_retryable`] answer the usual questions.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// use lockkeeper::ErrorKind;
+///
+/// let error = client.mutex("").lock().await.unwrap_err();
+/// let status = match error.kind() {
+///     ErrorKind::Timeout => 409,
+///     ErrorKind::InvalidName | ErrorKind::InvalidArgument => 400,
+///     _ if error.is_outage() => 503,
+///     _ => 500,
+/// };
+/// assert_eq!(status, 400);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {

@@ -11,6 +11,15 @@ use crate::error::{Error, ErrorKind};
 /// A valid name: 1 to 512 bytes of UTF-8 without NUL.
 ///
 /// Names are compared byte for byte: `A` and `a` are two locks on every store.
+///
+/// ```
+/// use lockkeeper::Name;
+///
+/// let name = Name::new("orders:42")?;
+/// assert_eq!(name.as_str(), "orders:42");
+/// assert!(Name::new("").is_err() && Name::new("x".repeat(Name::MAX_LEN + 1)).is_err());
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(Arc<str>);

@@ -53,6 +53,17 @@ impl fmt::Debug for ClientId {
 ///
 /// A number is used once in the life of a client. So a request sent twice is recognised, and a stale
 /// release can never free a newer hold.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let guard = client.mutex("orders").lock().await?;
+/// let owner = guard.owner();
+/// assert_eq!(owner.client, client.id());
+/// assert_eq!(owner.to_string().parse::<lockkeeper::WireOwner>()?, owner);
+/// # drop(guard);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WireOwner {
     /// The client that asks.

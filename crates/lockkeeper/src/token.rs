@@ -31,6 +31,14 @@ pub struct Token {
 
 impl Token {
     /// The token with this number for this owner.
+    ///
+    /// ```
+    /// use lockkeeper::{ClientId, Token, WireOwner};
+    ///
+    /// let owner = WireOwner { client: ClientId::from_bits(7), number: 1 };
+    /// let token = Token::new(42, owner); // read back from the resource
+    /// assert_eq!((token.number(), token.owner()), (42, owner));
+    /// ```
     #[must_use]
     pub const fn new(number: u64, owner: WireOwner) -> Self {
         Self { number, owner }

@@ -7,6 +7,17 @@ use crate::error::Result;
 use crate::sync::{self, WaitCall};
 
 /// A bare shared number of permits; see [`lockkeeper::CountingSemaphore`](crate::CountingSemaphore).
+///
+/// ```
+/// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+/// let stock = client.counting_semaphore("stock");
+/// stock.try_set(10)?;
+/// stock.acquire(2)?;
+/// assert!(!stock.try_acquire(9)?, "there are 8");
+/// assert_eq!((stock.release(1)?, stock.add(1)?, stock.available()?), (9, 10, 10));
+/// assert_eq!(stock.drain()?, 10);
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CountingSemaphore {
     inner: sync::CountingSemaphore,
@@ -14,6 +25,16 @@ pub struct CountingSemaphore {
 }
 
 /// A gate that opens when a number of events have happened; see [`lockkeeper::CountDownLatch`](crate::CountDownLatch).
+///
+/// ```
+/// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+/// let parts = client.latch("parts");
+/// parts.try_set(2)?;
+/// assert_eq!((parts.count_down()?, parts.count()?), (1, 1));
+/// parts.count_down()?;
+/// parts.wait()?; // until the last part is there
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CountDownLatch {
     inner: sync::CountDownLatch,

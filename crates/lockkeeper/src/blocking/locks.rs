@@ -1,103 +1,14 @@
 //! What is held: each call runs the asynchronous one to its end, for the thread that calls.
 
-use std::fmt;
 use std::future::IntoFuture;
-use std::ops::Deref;
-use std::time::Duration;
 
-use super::Client;
+use super::{Client, LockGuard};
 use crate::backend::Holder;
 use crate::error::Result;
 use crate::sync::{
-    self, Acquiring, AcquiringAll, Guard, MultiLockGuard, MutexGuard, Permit, PermitId, RwLockReadGuard, RwLockWriteGuard,
-    TryAcquiring, TryAcquiringAll,
+    self, Acquiring, AcquiringAll, MultiLockGuard, MutexGuard, Permit, RwLockReadGuard, RwLockWriteGuard, TryAcquiring,
+    TryAcquiringAll,
 };
-
-/// A guard of the blocking façade. Derefs to the guard it wraps, for `token()`, `is_valid()`, `remaining()`, `loss()`.
-///
-/// Dropping it releases in the background and does not block.
-#[must_use = "if unused the lock is released at once"]
-pub struct LockGuard<G> {
-    guard: G,
-    client: Client,
-}
-
-impl<G: Guard> LockGuard<G> {
-    /// Releases it now; see [`MutexGuard::release`](crate::MutexGuard::release).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn release(self) -> Result<()> {
-        let Self { guard, client } = self;
-        client.block_on(guard.into_held().release())
-    }
-
-    /// Asks that the hold last at least `lease` from now; see [`Held::extend`](crate::Held::extend).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn extend(&self, lease: Duration) -> Result<()> {
-        self.client.block_on(self.guard.held().extend(lease))
-    }
-}
-
-impl LockGuard<RwLockWriteGuard> {
-    /// Goes from writing to reading; see [`RwLockWriteGuard::downgrade`](crate::RwLockWriteGuard::downgrade).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn downgrade(self) -> Result<LockGuard<RwLockReadGuard>> {
-        let Self { guard, client } = self;
-        let guard = client.block_on(guard.downgrade())?;
-        Ok(LockGuard { guard, client })
-    }
-}
-
-impl LockGuard<Permit> {
-    /// Leaves the permits to whoever adopts them; see [`Permit::detach`](crate::Permit::detach).
-    #[must_use = "the id is the only way to the permits before their lease ends"]
-    pub fn detach(self) -> PermitId {
-        self.guard.detach()
-    }
-}
-
-impl LockGuard<MultiLockGuard> {
-    /// Releases all of them now; see [`MultiLockGuard::release`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn release(self) -> Result<()> {
-        let Self { guard, client } = self;
-        client.block_on(guard.release())
-    }
-
-    /// Asks that all holds last at least `lease` from now; see [`MultiLockGuard::extend`].
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn extend(&self, lease: Duration) -> Result<()> {
-        self.client.block_on(self.guard.extend(lease))
-    }
-}
-
-impl<G> Deref for LockGuard<G> {
-    type Target = G;
-
-    fn deref(&self) -> &G {
-        &self.guard
-    }
-}
-
-impl<G: fmt::Debug> fmt::Debug for LockGuard<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.guard.fmt(f)
-    }
-}
 
 /// A handle of the façade: the asynchronous one, and the client that runs it.
 macro_rules! handle {
@@ -115,7 +26,7 @@ macro_rules! handle {
             }
 
             fn guard<G>(&self, guard: G) -> LockGuard<G> {
-                LockGuard { guard, client: self.client.clone() }
+                LockGuard::new(guard, &self.client)
             }
         }
     };
@@ -198,25 +109,88 @@ macro_rules! inspecting {
 
 handle!(
     /// A lock for one holder at a time; see [`lockkeeper::Mutex`](crate::Mutex). The thread that holds it may acquire it again.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let mutex = client.mutex("orders:42");
+    /// let guard = mutex.lock()?;
+    /// let again = mutex.try_lock()?.expect("this thread holds it");
+    /// # drop(again);
+    /// guard.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     Mutex
 );
 handle!(
     /// A lock for one holder at a time, first come first served; see [`lockkeeper::FairMutex`](crate::FairMutex). The thread that
     /// holds it may acquire it again.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let guard = client.fair_mutex("printer").lock()?;
+    /// guard.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     FairMutex
 );
 handle!(
     /// A lock for many readers or one writer; see [`lockkeeper::RwLock`](crate::RwLock). A thread may acquire a side again that it
     /// holds, and read while it writes.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let prices = client.rwlock("prices");
+    /// let (one, two) = (prices.read()?, prices.try_read()?.expect("nobody writes"));
+    /// one.release()?;
+    /// two.release()?;
+    /// let writer = prices.write()?;
+    /// let reader = prices.read()?; // the thread that writes may read
+    /// drop((reader, writer));
+    ///
+    /// let reader = prices.read_with(|call| call.timeout(Duration::from_secs(3)))?;
+    /// assert!(prices.try_read_with(|call| call.max_hold(Duration::from_secs(60)))?.is_some());
+    /// reader.release()?;
+    /// let writer = prices.write_with(|call| call.timeout(Duration::from_secs(3)))?;
+    /// writer.release()?;
+    /// if let Some(writer) = prices.try_write_with(|call| call.lease(Duration::from_secs(10)))? {
+    ///     writer.release()?;
+    /// }
+    /// assert!(prices.try_write()?.is_some());
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     RwLock
 );
 handle!(
     /// A semaphore of leased permits; see [`lockkeeper::Semaphore`](crate::Semaphore).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// use std::time::Duration;
+    /// let workers = client.semaphore("workers", 3);
+    /// let two = workers.acquire_many(2)?;
+    /// let one = workers.try_acquire_with(|call| call.lease(Duration::from_secs(10)))?;
+    /// assert!(one.is_some() && workers.try_acquire()?.is_none());
+    /// two.release()?;
+    /// assert_eq!(workers.available()?, 2);
+    /// assert_eq!(client.semaphore("workers", 1).any_size().acquire()?.count(), 1); // whatever its size is
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     Semaphore
 );
 handle!(
     /// All of several locks, or none; see [`lockkeeper::MultiLock`](crate::MultiLock). The holds are its own: the thread cannot
     /// acquire one of them again.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let both = client.multi_lock(["account:7", "account:9"]).lock()?;
+    /// for (name, token) in both.tokens() {
+    ///     println!("{name}: {token}");
+    /// }
+    /// both.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     MultiLock
 );
 
@@ -342,17 +316,5 @@ impl Semaphore {
     /// As [`lockkeeper::Semaphore::remove`](crate::Semaphore::remove).
     pub fn remove(&self) -> Result<bool> {
         self.client.block_on(self.inner.remove())
-    }
-}
-
-impl Client {
-    /// Adopts permits that were [detached](crate::Permit::detach); see [`lockkeeper::Client::adopt`](crate::Client::adopt).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn adopt(&self, id: PermitId) -> Result<LockGuard<Permit>> {
-        let guard = self.block_on(self.inner.adopt(id))?;
-        Ok(LockGuard { guard, client: self.clone() })
     }
 }

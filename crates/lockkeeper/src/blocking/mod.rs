@@ -48,10 +48,12 @@
 //! ```
 
 mod counts;
+mod guard;
 mod locks;
 
 pub use counts::{CountDownLatch, CountingSemaphore};
-pub use locks::{FairMutex, LockGuard, MultiLock, Mutex, RwLock, Semaphore};
+pub use guard::LockGuard;
+pub use locks::{FairMutex, MultiLock, Mutex, RwLock, Semaphore};
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -69,6 +71,22 @@ use crate::session::Owner;
 /// A client of one store, for threads. Cheap to clone.
 ///
 /// Its calls block the thread: in a task use [`lockkeeper::Client`](crate::Client).
+///
+/// ```
+/// use lockkeeper::blocking::Client;
+///
+/// let client = Client::connect("memory:")?; // or Client::from_env()?
+/// let shop = client.with_prefix("shop:");
+/// let total = shop.with_lock("orders", || 40 + 2)?;
+/// let printed = shop.fair_mutex("printer").lock()?;
+/// for held in client.list("shop:*")? {
+///     println!("{} is held by {}", held.name, held.holders[0].owner);
+/// }
+/// printed.release()?;
+/// println!("{total} at {}, findings: {:?}", client.url(), Client::examine(client.url())?.findings);
+/// client.close()?;
+/// # Ok::<(), lockkeeper::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Client {
     inner: client::Client,

@@ -157,6 +157,18 @@ impl Builder {
 
     /// A client of a store of your own.
     ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// use std::sync::Arc;
+    /// use lockkeeper::{Client, Runtime, testing::MemoryStore};
+    ///
+    /// let runtime = Runtime::system();
+    /// let store = Arc::new(MemoryStore::new(runtime.clone()));
+    /// let client = Client::builder().runtime(runtime).with_backend(store)?;
+    /// client.mutex("orders").lock().await?.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     ///
     /// `InvalidArgument` for settings that the store cannot keep.

@@ -25,7 +25,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// `Unsupported` on stores without a gate (`sqlite:`, `redlock:`, stores of your own): keep the token in the resource itself.
+    /// `Unsupported` on stores without a gate (all but `redis://` and `memory:`): keep the token in the resource itself. On `postgres://` and
+    /// `mysql://` there is [`sql_fence`](Self::sql_fence).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -49,6 +50,18 @@ impl Client {
     }
 
     /// The fence for a transaction of your own in the database that has the locks (`postgres://`, `mysql://`): see [`SqlFence`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # let client = lockkeeper::Client::connect("memory:").await?;
+    /// let guard = client.mutex("account:7").lock().await?;
+    /// match client.sql_fence(&guard) {
+    ///     Ok(fence) => println!("first of your transaction: {}", fence.text()),
+    ///     Err(error) => println!("{error}"), // memory: is no SQL database
+    /// }
+    /// # drop(guard);
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

@@ -7,6 +7,16 @@ use crate::name::{Name, literal_pattern};
 use crate::runtime::Runtime;
 
 /// What [`Client::examine`] found.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// let found = lockkeeper::Client::examine("memory:").await?;
+/// for finding in &found.findings {
+///     println!("{}: {}: {}", found.url, finding.about, finding.says);
+/// }
+/// lockkeeper::backend::Finding::judge(&found.findings)?; // Err if locks are not safe there
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Examination {
@@ -18,6 +28,17 @@ pub struct Examination {
 
 impl Client {
     /// What is known about one name; `None` if nothing lies there.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # let client = lockkeeper::Client::connect("memory:").await?;
+    /// let guard = client.mutex("orders:42").lock().await?;
+    /// let found = client.inspect("orders:42").await?.expect("it is held");
+    /// println!("held for {:?} by {:?}", found.holders[0].held_for, found.holders[0].client);
+    /// guard.release().await?;
+    /// assert!(client.inspect("orders:42").await?.is_none());
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///
@@ -58,6 +79,16 @@ impl Client {
 
     /// Releases a name by force, and tells who held it. The holders learn it at their next renewal: only a [fence](crate::fence) keeps
     /// them from acting until then.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # let client = lockkeeper::Client::connect("memory:").await?;
+    /// let guard = client.mutex("orders:42").lock().await?;
+    /// let forced = client.force_release("orders:42").await?;
+    /// assert_eq!(forced.from.len(), 1);
+    /// assert!(guard.release().await.is_err(), "it was lost");
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     ///

@@ -13,6 +13,16 @@ use crate::runtime::BoxFuture;
 const PAGE: usize = 256;
 
 /// A listing that is being put together: see [`Client::list`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let guard = client.mutex("orders:42").lock().await?;
+/// let first = client.list("orders:*").limit(10).await?;
+/// assert_eq!(first[0].name.as_str(), "orders:42");
+/// # drop(guard);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "it does nothing unless awaited or streamed"]
 pub struct List {
@@ -58,6 +68,18 @@ impl IntoFuture for List {
 }
 
 /// The names of a listing, one by one: see [`List::stream`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let guard = client.mutex("orders:42").lock().await?;
+/// let mut names = client.list("*").stream(); // for stores with very many names
+/// while let Some(found) = names.next().await? {
+///     println!("{}: {} holders", found.name, found.holders.len());
+/// }
+/// # drop(guard);
+/// # Ok(()) }
+/// ```
 #[must_use = "it does nothing unless asked for the next name"]
 pub struct ListStream {
     client: Client,

@@ -45,6 +45,18 @@ use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, Guard, MultiLock
 /// client.close().await?;
 /// # Ok(()) }
 /// ```
+///
+/// Every synchronizer is a method, and costs nothing until it is used:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let turn = client.fair_mutex("printer").lock().await?;
+/// let reader = client.rwlock("prices").read().await?;
+/// println!("client {} at {}, connected: {}", client.id(), client.url(), client.is_connected());
+/// # drop((turn, reader));
+/// # Ok(()) }
+/// ```
 #[doc(alias = "RedissonClient")]
 #[derive(Clone)]
 pub struct Client {

@@ -9,6 +9,22 @@ use crate::runtime::BoxFuture;
 use crate::token::Token;
 
 /// A gate in this process. Clones of an `Arc` of it guard the same resources.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// use lockkeeper::fence::{Gate, MemoryGate};
+///
+/// let (gate, mut balance) = (MemoryGate::default(), 100);
+/// let guard = client.mutex("account:7").lock().await?;
+/// let token = guard.token().expect("this store has tokens");
+/// gate.enter("account:7", token).await?; // before the first read
+/// let new = balance + 5;
+/// gate.write("account:7", token, || balance = new)?; // checks and writes in one step
+/// assert_eq!(balance, 105);
+/// # drop(guard);
+/// # Ok(()) }
+/// ```
 #[derive(Debug, Default)]
 pub struct MemoryGate {
     resources: Mutex<HashMap<String, Watermark>>,

@@ -65,6 +65,20 @@ use crate::runtime::BoxFuture;
 use crate::token::Token;
 
 /// Keeps the largest token seen per resource and refuses older ones. Usable as `dyn Gate`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// use lockkeeper::fence::Gate;
+///
+/// let gate = client.gate()?; // the one of this store
+/// let guard = client.rwlock("account:7").write().await?;
+/// let token = guard.token().expect("this store has tokens");
+/// gate.enter("account:7", token).await?;
+/// gate.check("account:7", token).await?;
+/// # drop(guard);
+/// # Ok(()) }
+/// ```
 pub trait Gate: Send + Sync {
     /// Before the first read under an exclusive lock: from now on older holders are refused.
     ///

@@ -16,6 +16,27 @@ use crate::token::Token;
 ///
 /// A guard derefs to this. Dropping it releases the hold in the background; that never blocks and never panics, with or
 /// without an executor. `release()` of the guard releases it now and returns the result.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// use lockkeeper::Held;
+///
+/// async fn report(held: &Held) -> lockkeeper::Result<()> {
+///     let loss = held.loss(); // for another task or thread
+///     held.run(async { /* dropped if the hold is lost */ }).await?;
+///     tokio::select! {
+///         reason = held.lost() => eprintln!("stop working: {reason}"),
+///         () = async { /* the work */ } => assert!(held.is_valid() && !loss.is_lost()),
+///     }
+///     Ok(())
+/// }
+///
+/// let guard = client.mutex("orders").lock().await?;
+/// report(&guard).await?;
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the lock is released at once"]
 pub struct Held {
     hold: Arc<Hold>,

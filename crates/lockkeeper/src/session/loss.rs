@@ -52,6 +52,16 @@ impl Loss {
     /// Blocks this thread until the hold is lost, the guard is gone, or `limit` has passed; the reason if it is lost.
     ///
     /// For threads; in a task await it instead.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let guard = client.mutex("orders").lock()?;
+    /// let loss = guard.loss();
+    /// let watching = std::thread::spawn(move || loss.wait_timeout(std::time::Duration::from_millis(5)));
+    /// assert_eq!(watching.join().unwrap(), None, "still held");
+    /// assert_eq!(guard.loss().reason(), None);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     #[must_use]
     pub fn wait_timeout(&self, limit: Duration) -> Option<LossReason> {
         let hold = &self.0;

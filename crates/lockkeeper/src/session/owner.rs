@@ -18,6 +18,17 @@ use crate::runtime::sync::{Mutex, Notify};
 ///
 /// Two tasks with the same owner are inside at the same time: the lock excludes other owners, not them. Give each task an owner of its
 /// own, or none.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let me = client.owner();
+/// let outer = client.mutex("orders").owned_by(&me).lock().await?;
+/// let inner = client.mutex("orders").owned_by(&me).lock().await?; // no round trip
+/// inner.release().await?;
+/// outer.release().await?; // free now
+/// # Ok(()) }
+/// ```
 #[derive(Clone)]
 pub struct Owner(Arc<Inner>);
 

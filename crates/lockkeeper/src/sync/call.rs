@@ -257,6 +257,14 @@ fn begin<G: Guard>(target: Target, claim: Result<Claim>, limits: Limits, terms: 
 ///
 /// A busy lock is not an error but `None`.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let call = client.mutex("orders").try_lock().max_hold(std::time::Duration::from_secs(60));
+/// assert!(call.await?.is_some());
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// As [`Acquiring`], but never `Timeout`.

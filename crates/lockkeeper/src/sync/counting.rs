@@ -70,6 +70,17 @@ async fn count_by(target: &Target, op: CountOp, deadline: Instant) -> Result<Cou
 ///
 /// It owns what it needs, so it can be spawned. Without [`timeout`](Self::timeout) it waits as long as it takes.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// use std::time::Duration;
+/// let parts = client.latch("parts");
+/// parts.try_set(1).await?;
+/// let call = parts.wait().timeout(Duration::from_millis(5)).outage_timeout(Duration::from_secs(1));
+/// assert!(call.await.unwrap_err().is_busy(), "a part is missing");
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// `Timeout` if it did not happen in the time allowed; otherwise the store's errors.

@@ -10,6 +10,15 @@ use crate::error::Result;
 /// such as `rwlock.read()` or `semaphore.acquire_many(2)`, without limits of its own.
 ///
 /// It cannot be implemented outside this crate.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let (stock, workers) = (client.rwlock("stock"), client.semaphore("workers", 3));
+/// let all = lockkeeper::MultiLock::new().and(client.mutex("order")).and(stock.read()).and(workers.acquire_many(2));
+/// all.lock().await?.release().await?;
+/// # Ok(()) }
+/// ```
 pub trait Lockable: Sealed {
     #[doc(hidden)]
     fn part(&self) -> Part;

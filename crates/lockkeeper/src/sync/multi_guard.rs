@@ -14,6 +14,20 @@ use crate::token::Token;
 /// Holds all locks of a [`MultiLock`](crate::MultiLock).
 ///
 /// It is lost when one of them is. Dropping it gives all of them back in the background.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let both = client.multi_lock(["account:7", "account:9"]).lock().await?;
+/// assert!(both.is_valid() && both.tokens().count() == 2);
+/// both.run(async { /* dropped if one of them is lost */ }).await?;
+/// tokio::select! {
+///     reason = both.lost() => eprintln!("stop working: {reason}"),
+///     () = async { /* the work */ } => {}
+/// }
+/// both.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the locks are released at once"]
 #[clippy::has_significant_drop]
 pub struct MultiLockGuard(Vec<Held>);

@@ -216,6 +216,16 @@ async fn try_rest(parts: &[Part], held: &mut [Option<Held>], patience: Patience,
 
 /// A call that acquires all of several locks: `lock().timeout(…).lease(…).await`.
 ///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// use std::time::Duration;
+/// let call = client.multi_lock(["account:7", "account:9"]).lock();
+/// let both = call.outage_timeout(Duration::from_secs(1)).max_hold(Duration::from_secs(60)).await?;
+/// both.release().await?;
+/// # Ok(()) }
+/// ```
+///
 /// # Errors
 ///
 /// As [`Acquiring`](super::Acquiring); `InvalidArgument` if one is named twice, or none at all; `Lost` if again and again one ended while the
@@ -280,6 +290,16 @@ impl Future for AcquiringAll {
 
 /// A call that acquires all of several locks only if they are free now: `try_lock().lease(…).await`. A busy lock is not an error but
 /// `None`.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let held = client.mutex("account:9").lock().await?;
+/// let call = client.multi_lock(["account:7", "account:9"]).try_lock().max_hold(std::time::Duration::from_secs(60));
+/// assert!(call.await?.is_none(), "one is held, so none is acquired");
+/// # drop(held);
+/// # Ok(()) }
+/// ```
 ///
 /// # Errors
 ///

@@ -35,6 +35,16 @@ pub struct Mutex(Target);
 /// Holds a [`Mutex`] or a [`FairMutex`](crate::FairMutex).
 ///
 /// Dropping it releases in the background: at once if the store is well, but not before `drop` returns.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let guard = client.mutex("orders").lock().await?;
+/// println!("{} is held for {:?}, token {:?}", guard.name(), guard.remaining(), guard.token());
+/// guard.run(async { /* dropped if the lock is lost */ }).await?;
+/// guard.release().await?; // Err(Lost) if it was lost meanwhile
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct MutexGuard(Held);

@@ -13,6 +13,16 @@ use crate::owner::WireOwner;
 /// Names permits of a [`Semaphore`](crate::Semaphore) that no guard holds any more: see [`Permit::detach`](crate::Permit::detach).
 ///
 /// It can be stored or sent as text: [`Display`](fmt::Display) and [`FromStr`] are inverse.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let id = client.semaphore("workers", 3).acquire_many(2).await?.detach();
+/// assert_eq!((id.name(), id.permits()), ("workers", 2));
+/// let text = id.to_string(); // send it to the worker
+/// client.adopt(text.parse()?).await?.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PermitId {
     name: Name,

@@ -44,11 +44,29 @@ pub struct RwLock {
 }
 
 /// Holds the read side of a [`RwLock`], beside other readers.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let reader = client.rwlock("prices").read().await?;
+/// assert!(reader.is_valid());
+/// reader.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RwLockReadGuard(Held);
 
 /// Holds the write side of a [`RwLock`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let writer = client.rwlock("prices").write().await?;
+/// let reader = writer.downgrade().await?; // no other writer in between
+/// reader.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct RwLockWriteGuard(Held);

@@ -39,6 +39,15 @@ pub struct Semaphore {
 }
 
 /// Holds permits of a [`Semaphore`]. Permits are not fenced.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+/// # let client = lockkeeper::Client::connect("memory:").await?;
+/// let two = client.semaphore("workers", 3).acquire_many(2).await?;
+/// assert_eq!(two.count(), 2);
+/// two.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the permits are released at once"]
 #[clippy::has_significant_drop]
 pub struct Permit(Held);
