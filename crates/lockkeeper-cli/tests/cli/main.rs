@@ -22,6 +22,7 @@ mod redis;
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 mod sql;
 mod stores;
+mod system;
 mod tables;
 mod terminal;
 mod torture;
