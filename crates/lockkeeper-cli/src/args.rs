@@ -33,7 +33,7 @@ See lockkeeper help VERB for a verb, and lockkeeper help exit-codes for the exit
 
 /// Locks for the shell, across processes and machines
 #[derive(Debug, Parser)]
-#[command(name = "lockkeeper", version, disable_help_subcommand = true, after_help = [EXAMPLES, ENVIRONMENT, MORE].join("\n\n"))]
+#[command(name = "lockkeeper", version, disable_help_subcommand = true, subcommand_value_name = "VERB", after_help = [EXAMPLES, ENVIRONMENT, MORE].join("\n\n"))]
 struct CommandLine {
     // The parser passes it to the verb, which reads it.
     #[command(flatten)]

@@ -57,11 +57,11 @@ pub(crate) struct LockOptions {
     fair: bool,
 
     /// Acquire a permit of a semaphore with N permits; all users pass the same N
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number::permits)]
     pub(crate) permits: Option<u32>,
 
     /// Acquire K permits at once [default: 1]
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..), requires = "permits")]
+    #[arg(long, value_name = "K", value_parser = number::permits, requires = "permits")]
     take: Option<u32>,
 
     /// The semaphore is Redisson's: use its number, whatever size it has, although lockkeeper did not make it
@@ -154,14 +154,16 @@ impl LockOptions {
         }
     }
 
-    /// The library says to resize a semaphore of another size; here it is said how.
+    /// The library says to ask for another size of a semaphore, or to resize it; here it is said how. Redis does not repeat the size that was wanted.
     fn explained(&self, error: Error, name: &str) -> Failure {
-        let wrong_size = error.kind() == ErrorKind::InvalidArgument && self.take.is_none();
-        let size = self.permits.filter(|_| wrong_size);
         let failure = Failure::from(error);
-        let message = failure.message.map(|said| match size {
-            Some(size) => format!("{said} (with lockkeeper semaphore set {name:?} {size})"),
-            None => said,
+        let message = failure.message.map(|said| match (said.rsplit_once("; ask for "), self.permits) {
+            (Some((what, size)), Some(wanted)) => {
+                let size = size.split(',').next().unwrap_or_default();
+                let what = what.rsplit_once(" permits").map_or(what, |(what, _)| what);
+                format!("{what} permits, not {wanted}; use --permits {size}, or lockkeeper semaphore set {name:?} {wanted}")
+            }
+            _ => said,
         });
         Failure { message, ..failure }
     }
@@ -172,7 +174,15 @@ impl LockOptions {
         }
         let found = timeout(TELLING, client.inspect(name)).await.ok().and_then(Result::ok).flatten();
         let held = found.as_ref().and_then(waiting::held).unwrap_or_else(|| "held by others".to_owned());
-        Failure { code: self.conflict_exit_code, message: Some(format!("{name:?} is {held}; wait longer, or try again later")) }
+        // A free permit would look like a mistake to somebody who is told no.
+        let free = found.as_ref().and_then(|found| found.value.zip(found.total)).filter(|(free, _)| *free > 0);
+        let what = match (self.claim(), free) {
+            (Claim::Permits { take, .. }, Some((free, total))) => {
+                format!("{name:?} has {free} of {total} permits free, not {take}; it is {held}")
+            }
+            _ => format!("{name:?} is {held}"),
+        };
+        Failure { code: self.conflict_exit_code, message: Some(format!("{what}; wait longer, or try again later")) }
     }
 
     fn waits(&self) -> bool {

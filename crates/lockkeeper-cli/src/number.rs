@@ -13,6 +13,14 @@ pub(crate) struct JavaOption {
     pub(crate) java: bool,
 }
 
+/// Parses a number of permits.
+pub(crate) fn permits(text: &str) -> Result<u32, String> {
+    text.parse()
+        .ok()
+        .filter(|permits| *permits > 0)
+        .ok_or_else(|| format!("a number of permits is 1 or more, up to {}", u32::MAX))
+}
+
 /// Refuses a number that lockkeeper did not mark as a `kind`, unless `java` says that Redisson made it.
 pub(crate) async fn check(client: &Client, name: &str, kind: Kind, java: bool) -> Result<(), Failure> {
     if java {

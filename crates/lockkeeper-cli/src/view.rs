@@ -130,8 +130,16 @@ pub(crate) fn claim(claim: Claim) -> String {
     }
 }
 
-/// Who a holder is: host and process if known, else the owner id.
+/// Who a holder is: host, process and program if known, else the owner id. In the words of the library's time-outs.
 pub(crate) fn who(holder: &Holder) -> String {
+    match program(holder.client.as_ref()) {
+        Some(program) => format!("{} ({program})", place(holder)),
+        None => place(holder),
+    }
+}
+
+/// Where a holder is: host and process if known, else the owner id.
+pub(crate) fn place(holder: &Holder) -> String {
     match &holder.client {
         Some(client) => format!("{} pid {}", plain(&client.host), client.pid),
         None => plain(&holder.owner),

@@ -5,12 +5,12 @@ use std::io::{Write as _, stderr};
 use std::time::Duration;
 
 use lockkeeper::Client;
-use lockkeeper::backend::Snapshot;
+use lockkeeper::backend::{Holder, Snapshot};
 use tokio::time::{Instant, sleep};
 
 use crate::exit::say;
 use crate::terminal;
-use crate::view::{ago, who};
+use crate::view::{ago, place, who};
 
 /// Shorter waits are not shown.
 const QUIET: Duration = Duration::from_millis(400);
@@ -105,6 +105,10 @@ pub(crate) fn erase() {
 
 /// Who holds the lock and since when; `None` if no holder is known.
 pub(crate) fn held(found: &Snapshot) -> Option<String> {
+    held_by(found, who)
+}
+
+fn held_by(found: &Snapshot, who: fn(&Holder) -> String) -> Option<String> {
     let holder = found.holders.first()?;
     let mut text = format!("held by {}", who(holder));
     if let Some(held) = holder.held_for {
@@ -118,7 +122,8 @@ pub(crate) fn held(found: &Snapshot) -> Option<String> {
 
 fn describe(name: &str, found: &Snapshot, client: &Client, waited: Duration) -> String {
     let mut text = format!("waiting {} for {:?}", ago(waited), terminal::plain(name));
-    if let Some(held) = held(found) {
+    // Without the program: the place in the queue must fit on the line, too.
+    if let Some(held) = held_by(found, place) {
         text.push_str(&format!(": {held}"));
     }
     let mine = client.id().to_string();

@@ -70,11 +70,13 @@ fn page(path: &[String]) -> Result<String, Failure> {
 }
 
 /// The files of every verb that uses a store.
-const FILES: [(&str, &str); 2] = [
+const FILES: [(&str, &str); 4] = [
     (
         "~/.local/state/lockkeeper/locks.db",
         "the store if none is named, in $XDG_STATE_HOME if that is set; other files beside it have its name and an ending",
     ),
+    ("$STATE_DIRECTORY/lockkeeper/locks.db", "the same in a unit of systemd without a home directory"),
+    ("/var/lib/lockkeeper/locks.db", "the store system:, for a group of users; root makes its directory"),
     ("~/.config/lockkeeper/config.toml", "the config file, in $XDG_CONFIG_HOME if that is set"),
 ];
 

@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::io::{BufRead as _, IsTerminal as _, Write as _, stderr, stdin};
 
 use clap::Args;
-use lockkeeper::backend::Holder;
+use lockkeeper::backend::{Claim, Holder};
 
 use super::print;
 use crate::args;
 use crate::exit::{Code, Failure, say};
 use crate::store::StoreOption;
 use crate::terminal::plain;
-use crate::view::{claim, who};
+use crate::view::{ago, claim, who};
 
 #[derive(Args, Debug)]
 pub(crate) struct Arguments {
@@ -53,14 +53,20 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
     Ok(0)
 }
 
+/// Who it was, in the words of all messages that say who holds a lock, and what else tells one hold from another.
 fn described(holder: &Holder) -> String {
-    // Without a client card the owner id is all that is known, and `who` is the owner id.
-    match &holder.client {
-        Some(client) => {
-            format!("{} {} ({}, owner {})", who(holder), plain(&client.program), claim(holder.claim), plain(&holder.owner))
-        }
-        None => format!("{} ({})", who(holder), claim(holder.claim)),
+    let mut text = who(holder);
+    if let Some(held) = holder.held_for {
+        text.push_str(&format!(" for {}", ago(held)));
     }
+    if !matches!(holder.claim, Claim::Mutex | Claim::Fair) {
+        text.push_str(&format!(", {}", claim(holder.claim)));
+    }
+    // Without a client card the owner id is all that is known, and `who` is the owner id.
+    if holder.client.is_some() {
+        text.push_str(&format!(", owner {}", plain(&holder.owner)));
+    }
+    text
 }
 
 /// Asks the user. Holders notice only at their next renewal, so this must not happen by accident.

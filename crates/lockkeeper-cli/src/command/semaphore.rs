@@ -33,7 +33,7 @@ pub(crate) struct Set {
     name: OsString,
 
     /// The number of permits; permits above it stay with their holders until these release them
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = number::permits)]
     permits: u32,
 }
 

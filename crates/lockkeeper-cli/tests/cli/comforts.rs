@@ -1,6 +1,8 @@
 //! What makes it fit the hand: reports of a long wait, silence, help and tables that fit, completed names, manual pages, hints.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use lockkeeper::blocking::Client;
 
@@ -10,8 +12,8 @@ use crate::stores::{on_each_store, on_sqlite};
 use crate::util::{assert_refused, end, ended, lockkeeper, run, until};
 
 #[test]
-fn a_long_wait_is_reported_where_stderr_is_no_terminal() {
-    on_sqlite("a_long_wait_is_reported_where_stderr_is_no_terminal", |url| {
+fn a_long_wait_is_reported_at_doubling_pauses_where_stderr_is_no_terminal() {
+    on_sqlite("a_long_wait_is_reported_at_doubling_pauses_where_stderr_is_no_terminal", |url| {
         let client = Client::connect(url).expect("a store");
         let guard = client.mutex("job").lock().expect("free");
         let waiter = |options: &[&str]| {
@@ -19,13 +21,20 @@ fn a_long_wait_is_reported_where_stderr_is_no_terminal() {
             command.args(options).args(["job", "echo", "mine"]).stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().expect("it starts")
         };
-        let (mut loud, quiet) = (waiter(&[]), waiter(&["-q"]));
-        let mut line = String::new();
-        let mut errors = std::io::BufReader::new(loud.stderr.take().expect("piped"));
-        std::io::BufRead::read_line(&mut errors, &mut line).expect("a line");
+        let (began, (mut loud, quiet)) = (Instant::now(), (waiter(&[]), waiter(&["-q"])));
+        let mut errors = BufReader::new(loud.stderr.take().expect("piped"));
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        assert!(line.starts_with("lockkeeper: still waiting for \"job\" after "), "{line}");
-        assert!(line.contains(&format!(", held by {host} pid {} for ", std::process::id())), "{line}");
+        // The pauses double. Only how early a report comes can be asserted.
+        for earliest in [5, 5 + 10] {
+            let mut line = String::new();
+            errors.read_line(&mut line).expect("a line");
+            assert!(began.elapsed() >= Duration::from_secs(earliest), "after {:?}: {line}", began.elapsed());
+            assert!(line.starts_with("lockkeeper: still waiting for \"job\" after "), "{line}");
+            assert!(
+                line.contains(&format!(", held by {host} pid {} (", std::process::id())) && line.contains(") for "),
+                "{line}"
+            );
+        }
         guard.release().expect("held");
         assert_eq!(ended(loud.wait_with_output().expect("it ends")).stdout, "mine\n");
         // It waited as long, and said nothing.

@@ -54,7 +54,7 @@ fn a_hold_that_is_taken_away_ends_with_79() {
         until_known(url, &holder);
         assert_refused(&mut lockkeeper(["release", "-S", url, "job"]), 64, "--yes");
         let ended = end(&mut lockkeeper(["release", "-S", url, "--yes", "job"]));
-        assert!(ended.code == Some(0) && ended.stdout.contains(&format!("pid {}", holder.id())), "{ended:?}");
+        assert!(ended.code == Some(0) && ended.stdout.contains(&format!("pid {} (", holder.id())), "{ended:?}");
         assert!(ended.stderr.contains("at its next renewal, within a third of its lease"), "{ended:?}");
         assert_refused(&mut lockkeeper(["release", "-S", url, "--yes", "job"]), 1, "nobody holds");
         let output = holder.wait_with_output().expect("it ends");
@@ -80,10 +80,12 @@ fn shared_and_exclusive_are_the_sides_of_one_lock() {
 fn permits_are_counted_and_another_size_is_refused() {
     on_each_store("permits_are_counted_and_another_size_is_refused", |url| {
         let (holder, _) = holding(url, &["--permits", "3", "--take", "2", "job"]);
-        assert_refused(&mut run(["-S", url, "-n", "--permits", "3", "--take", "2", "job", "true"]), 1, "is held by ");
+        let says = "\"job\" has 1 of 3 permits free, not 2; it is held by ";
+        assert_refused(&mut run(["-S", url, "-n", "--permits", "3", "--take", "2", "job", "true"]), 1, says);
+        assert_refused(&mut run(["-S", url, "-n", "--permits", "0", "job", "true"]), 64, "a number of permits is 1 or more");
         assert_eq!(end(&mut run(["-S", url, "-n", "--permits", "3", "job", "true"])).code, Some(0));
         assert_refused(&mut run(["-S", url, "-n", "--permits", "4", "job", "true"]), 64, "has 3 permits");
-        let resize = "resize it (with lockkeeper semaphore set \"job\" 4)";
+        let resize = "has 3 permits, not 4; use --permits 3, or lockkeeper semaphore set \"job\" 4\n";
         assert_refused(&mut run(["-S", url, "-n", "--permits", "4", "job", "true"]), 64, resize);
         let shown = end(&mut lockkeeper(["semaphore", "show", "-S", url, "job"]));
         assert!(shown.stdout.contains("permits: 1 of 3 free") && shown.stdout.contains("2 of 3"), "{shown:?}");
