@@ -122,6 +122,22 @@ fn every_chapter_is_listed_and_compiled() {
     assert_eq!(listed.len(), chapters.len(), "SUMMARY.md lists chapters that do not exist: {listed:?}");
 }
 
+/// Which stores a chapter does not name.
+fn unnamed(text: &str) -> Vec<&'static str> {
+    let names = [["PostgreSQL", "postgres://"], ["MySQL", "mysql://"], ["ZooKeeper", "zookeeper://"], ["etcd", "etcd://"]];
+    names.into_iter().filter(|names| names.iter().all(|name| !text.contains(name))).map(|[name, _]| name).collect()
+}
+
+/// What a lease, a loss or a message is depends on the store: a user of each finds it in the chapters.
+#[test]
+fn chapters_about_what_differs_between_stores_name_them_all() {
+    for chapter in ["introduction", "stores", "leases", "loss", "shutdown", "operating", "errors", "troubleshooting", "fencing"] {
+        let text = fs::read_to_string(guide().join("src").join(chapter).with_extension("md")).expect("a chapter");
+        assert!(unnamed(&text).is_empty(), "{chapter} does not name {:?}", unnamed(&text));
+    }
+    assert_eq!(unnamed("PostgreSQL, mysql:// and ZooKeeper"), ["etcd"]);
+}
+
 /// Why mdBook would not take the summary, if so.
 fn misread(summary: &str) -> Option<String> {
     let entry = |line: &str| {

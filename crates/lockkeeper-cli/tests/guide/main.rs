@@ -1,6 +1,10 @@
 //! The guide's shell recipes run with the real binary, and the error messages that it explains are those that there are.
 #![allow(clippy::disallowed_methods, reason = "tests use the machine's clock")]
 
+mod blocks;
+#[cfg(all(feature = "etcd", feature = "mysql", feature = "postgres", feature = "zookeeper"))]
+mod servers;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
@@ -8,8 +12,8 @@ use std::process::{Command, Output, Stdio};
 
 use lockkeeper_testkit::server::{Flavour, Server};
 
-const SHELL: &str = include_str!("../../../docs/guide/src/shell.md");
-const TROUBLESHOOTING: &str = include_str!("../../../docs/guide/src/troubleshooting.md");
+const SHELL: &str = include_str!("../../../../docs/guide/src/shell.md");
+const TROUBLESHOOTING: &str = include_str!("../../../../docs/guide/src/troubleshooting.md");
 
 /// A folder with a store of its own, and `lockkeeper` on the PATH.
 struct Place(PathBuf);
@@ -130,7 +134,7 @@ fn messages_that_need_no_server_are_as_explained() {
         (
             "lockkeeper run --permits 2 s -- lockkeeper run --permits 3 s -- true",
             64,
-            &["the semaphore ", " has 2 permits, not 3; ask for 2, or resize it"],
+            &["the semaphore ", " has 2 permits, not 3; use --permits 2, or lockkeeper semaphore set ", " 3"],
         ),
         ("lockkeeper run a -- ./none", 127, &[" was not found; check its name and $PATH"]),
         (
