@@ -62,6 +62,11 @@ impl TurnChannels {
     }
 }
 
+/// Channels that need the same rights as those of turns and belong to no client: a client that leaves them has nothing to take back.
+pub(super) fn like_those_of_turns(word: &str) -> Vec<String> {
+    vec![format!("{COUNT}{{{word}}}"), format!("{TURN}{{{word}}}:")]
+}
+
 /// Which mutex a channel belongs to that tells a client of its turn, and an owner of the client.
 pub(super) fn turn_of(channel: &str) -> Option<(Name, WireOwner)> {
     let (tagged, client) = channel.strip_prefix(TURN)?.rsplit_once(':')?;
@@ -152,6 +157,7 @@ mod tests {
             let others = [&shared, &counted, &every(&name), &channel(&name, Kind::Mutex, Some(owner))];
             assert!(others.into_iter().all(|other| turn_of(other).is_none()), "{name}");
         }
+        assert!(like_those_of_turns("m").iter().all(|channel| turn_of(channel).is_none()));
     }
 
     #[test]

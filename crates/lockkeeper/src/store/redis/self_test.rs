@@ -6,15 +6,18 @@ use std::time::Duration;
 use redis::Value;
 
 use super::config::Durability;
-use super::names::TurnChannels;
+use super::names;
 use super::node::Node;
 use super::notify::Wanted;
 use super::request::{Failed, Request, Site};
 use super::{RedisStore, error, parsed, replicas, script};
-use crate::backend::{Backend, Finding, Notifier};
+use crate::backend::{Backend, Finding, Kind, Notifier};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::{self, log};
+
+/// What is listened to here is named after it. It holds nothing, and nothing is stored under it.
+const SELF_TEST: &str = "lockkeeper:selftest";
 
 /// The oldest server that has all we use.
 const OLDEST: (u32, u32) = (6, 2);
@@ -64,21 +67,21 @@ impl RedisStore {
             return Ok(self.with_servers_that_are_down(found, &down));
         }
         // Waiters listen: the right to subscribe is one that no script can try.
-        let turn = TurnChannels::new(&Name::new("lockkeeper:selftest")?, self.transport.runtime().client_id());
-        match self.transport.listen(Wanted::All(vec![turn.shared.clone()]), &Notifier::default()).await {
+        let shared = names::channel(&Name::new(SELF_TEST)?, Kind::Mutex, None);
+        match self.transport.listen(Wanted::All(vec![shared]), &Notifier::default()).await {
             Err(error) if error.kind() == ErrorKind::Denied => found.push(self.lacking(&[error.to_string()])),
             Err(error) if error.kind() == ErrorKind::Unsupported => found.push(Finding::unfit("notifications", &error)),
             Err(error) if !down.is_empty() && error.is_retryable() => {}
             Err(error) => return Err(error),
-            Ok(_shared) if self.capabilities().wakes_in_turn => found.extend(self.of_turns(turn).await?),
+            Ok(_shared) if self.capabilities().wakes_in_turn => found.extend(self.of_turns().await?),
             Ok(_shared) => {}
         }
         Ok(self.with_servers_that_are_down(found, &down))
     }
 
     /// The channels of our own, which a user may lack that has Redisson's: then a waiter has only those.
-    async fn of_turns(&self, turn: TurnChannels) -> Result<Option<Finding>> {
-        match self.transport.listen(Wanted::Turn(turn), &Notifier::default()).await {
+    async fn of_turns(&self) -> Result<Option<Finding>> {
+        match self.transport.listen(Wanted::All(names::like_those_of_turns(SELF_TEST)), &Notifier::default()).await {
             Err(error) if error.kind() == ErrorKind::Denied => {
                 let says = format!("every release of a mutex wakes all waiters, not one: allow this user &redisson_* ({error})");
                 Ok(Some(Finding::doubtful("notifications", says)))
