@@ -49,17 +49,22 @@ impl Quarantine {
         }
     }
 
-    /// The floor that a store with this clock and this last token accepts: at most half of the longest lease ahead of the clock.
+    /// The floor that a store with this clock accepts: at most half of the longest lease ahead of the clock.
     ///
-    /// A store that forgets its counter gives no votes for `max_lease`. By then its clock has passed every token that it gave out, because
-    /// none was further ahead than this, however often a client asked. Only a clock that was set back leaves the last token further ahead.
-    /// Then the floor may be as far ahead of that token, so that the servers of a quorum can still agree. The store passes zero for the last
-    /// token unless the request is a repeated one: only that carries a token which another server has granted.
+    /// `repeated` is the store's last token if it has granted this very request before. Then the floor is a token that another server of the quorum has
+    /// granted, and may be as far ahead as three quarters of the longest lease: servers whose clocks differ by up to a quarter can agree on
+    /// it. A store that forgets its counter gives no votes for `max_lease`. By then its clock has passed every token that it gave out, because none was
+    /// further ahead than this, however often a client asked. Only a clock that was set back leaves the last token further ahead. Then the
+    /// floor of a repeated request counts from that token.
     #[must_use]
-    pub fn highest_floor(floor: u64, clock: u64, last: u64, max_lease: Duration) -> u64 {
-        let half = u64::try_from(max_lease.as_micros() / 2).unwrap_or(u64::MAX);
-        let was_set_back = last > clock.saturating_add(half);
-        floor.min(if was_set_back { last } else { clock }.saturating_add(half))
+    pub fn highest_floor(floor: u64, clock: u64, repeated: Option<u64>, max_lease: Duration) -> u64 {
+        let quarter = u64::try_from(max_lease.as_micros() / 4).unwrap_or(u64::MAX);
+        let ahead = |from: u64, quarters: u64| from.saturating_add(quarter.saturating_mul(quarters));
+        floor.min(match repeated {
+            None => ahead(clock, 2),
+            Some(last) if last > ahead(clock, 3) => ahead(last, 2),
+            Some(_) => ahead(clock, 3),
+        })
     }
 
     /// The answer to a renewal that came too late to give a forgotten vote again.
@@ -119,17 +124,24 @@ mod tests {
     fn a_floor_is_at_most_half_of_the_longest_lease_ahead_of_the_clock() {
         for (floor, accepted) in [(0, 0), (100, 100), (30_000_100, 30_000_100), (30_000_101, 30_000_100), (u64::MAX, 30_000_100)]
         {
-            for last in [0, 100, 20_000_000, 30_000_100] {
-                assert_eq!(Quarantine::highest_floor(floor, 100, last, MINUTE), accepted, "after {last}");
+            assert_eq!(Quarantine::highest_floor(floor, 100, None, MINUTE), accepted);
+        }
+    }
+
+    #[test]
+    fn a_repeated_floor_is_at_most_three_quarters_ahead_however_often_it_is_repeated() {
+        for last in [0, 100, 30_000_101, 45_000_100] {
+            for (floor, accepted) in [(0, 0), (45_000_100, 45_000_100), (u64::MAX, 45_000_100)] {
+                assert_eq!(Quarantine::highest_floor(floor, 100, Some(last), MINUTE), accepted, "after {last}");
             }
         }
     }
 
     #[test]
     fn after_a_clock_was_set_back_a_floor_counts_from_the_last_token() {
-        let last = 30_000_101;
+        let last = 45_000_101;
         for (floor, accepted) in [(last + 5, last + 5), (u64::MAX, last + 30_000_000)] {
-            assert_eq!(Quarantine::highest_floor(floor, 100, last, MINUTE), accepted);
+            assert_eq!(Quarantine::highest_floor(floor, 100, Some(last), MINUTE), accepted);
         }
     }
 }

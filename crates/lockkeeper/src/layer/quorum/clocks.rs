@@ -21,7 +21,8 @@ const LONGEST_ROUND: i64 = 100_000;
 #[derive(Debug)]
 pub(super) struct Clocks {
     known: Mutex<Vec<Option<Known>>>,
-    /// Tokens of servers must not be further apart than this, in microseconds: half of how far a server accepts a floor.
+    /// Tokens of servers must not be further apart than this, in microseconds: by so much a server accepts a repeated request's floor further ahead
+    /// of its clock than a first one's.
     limit: i64,
 }
 

@@ -207,13 +207,12 @@ impl State {
         if !left.is_zero() && !repeated {
             return Ok(Decision::Quarantined(left));
         }
-        // A repeated request carries a token that another server of the quorum granted.
-        let given_out = if repeated { self.token } else { 0 };
+        let given_out = repeated.then_some(self.token);
         let floor = Quarantine::highest_floor(*floor, self.clock(at), given_out, *max_lease);
         let mut attempt = self.engine(at).with_token_floor(floor).acquire(acquire)?;
         if let Attempt::Granted(grant) = &mut attempt {
             // The same grant again never has a smaller token than before: an earlier floor may have raised it.
-            grant.token = grant.token.max(Some(floor.max(given_out)));
+            grant.token = grant.token.max(Some(floor)).max(given_out);
             self.token = self.token.max(grant.token.unwrap_or(0));
         }
         Ok(Decision::Cast(attempt))

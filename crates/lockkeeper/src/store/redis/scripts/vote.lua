@@ -3,8 +3,9 @@
 --
 -- Promises: those of mutex_acquire. A server that may have forgotten votes gives none. Asked again by the owner that has the vote, the server
 -- raises its counter to the smallest token and no further, so that several servers can be made to agree. The smallest token counts only up to
--- the server's clock plus half of the longest lease: the clock passes that before a server that forgot its counter votes again. Only a
--- clock that was set back leaves the counter further ahead than that. Then a repeated request counts from the counter.
+-- the server's clock plus half of the longest lease, or three quarters if the server is asked again: clocks of servers that agree differ by a
+-- quarter at most. The clock passes that before a server that forgot its counter votes again. Only a clock that was set back leaves the counter
+-- further ahead. Then a repeated request counts from the counter.
 --
 -- ARGV: owner, lease in ms, latest time in µs, smallest token, the key that counts tokens, run id, longest lease in ms
 -- Reply: the server's clock in µs; then lib/answers, or QUARANTINED with the ms that are left
@@ -25,7 +26,8 @@ end
 local left = quarantine(ARGV[6], tonumber(ARGV[7]), true)
 if mine == 1 then
   local last = tonumber(redis.call('GET', ARGV[5]) or 0)
-  floor = math.min(floor, (last > micros + half and last or micros) + half)
+  local most = micros + half * 1.5
+  floor = math.min(floor, last > most and last + half or most)
   local token = last >= floor and last > 0 and last or next_token(ARGV[5], floor)
   redis.call('PEXPIRE', KEYS[1], math.max(lease, redis.call('PTTL', KEYS[1])))
   return answer({GRANTED, token})
