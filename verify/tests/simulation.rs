@@ -27,7 +27,7 @@ fn sound(seed: u64) -> History {
 }
 
 /// Seeds that found a defect of the library or of the referee, which was mended.
-const FOUND: [u64; 14] = [
+const FOUND: [u64; 15] = [
     3_834,
     5_002_257,
     5_010_304,
@@ -42,6 +42,7 @@ const FOUND: [u64; 14] = [
     10_000_000_000_030_391,
     10_000_000_001_074_247,
     10_000_000_001_082_847,
+    11_795_126_647_000_108,
 ];
 
 #[test]
