@@ -24,7 +24,7 @@
 //! use std::time::Duration;
 //! use lockkeeper::blocking::Client;
 //!
-//! let client = Client::build(lockkeeper::Client::builder().program("mailer"), "memory:")?;
+//! let client = Client::build(lockkeeper::Client::builder().program("shop"), "memory:")?;
 //! println!("{} at {}: connected: {}", client.id(), client.url(), client.is_connected());
 //! let mutex = client.mutex("orders");
 //! let guard = mutex.try_lock_with(|call| call.lease(Duration::from_secs(10)))?.expect("nobody holds it");
@@ -33,11 +33,11 @@
 //! assert!(client.inspect("orders")?.is_some());
 //! client.force_release("orders")?;
 //!
-//! let mailers = client.semaphore("mailers", 3);
-//! let two = mailers.acquire_many_with(2, |call| call.timeout(Duration::from_secs(3)))?;
-//! assert!(mailers.try_acquire_many(2)?.is_none());
+//! let printers = client.semaphore("printers", 3);
+//! let two = printers.acquire_many_with(2, |call| call.timeout(Duration::from_secs(3)))?;
+//! assert!(printers.try_acquire_many(2)?.is_none());
 //! two.release()?;
-//! assert!(mailers.resize(5)?.remove()?);
+//! assert!(printers.resize(5)?.remove()?);
 //!
 //! let stock = client.counting_semaphore("stock");
 //! stock.try_set(1)?;
