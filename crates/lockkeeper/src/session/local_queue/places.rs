@@ -39,6 +39,7 @@ impl<T> Places<T> {
     }
 
     pub(super) fn push(&mut self, item: T) -> Place {
+        steps::count();
         let node = Node { item: Some(item), before: self.last, after: END };
         let at = if self.free == END {
             self.nodes.push(node);
@@ -59,6 +60,7 @@ impl<T> Places<T> {
     }
 
     pub(super) fn remove(&mut self, Place(at): Place) {
+        steps::count();
         let Some(node) = self.nodes.get_mut(at as usize).filter(|node| node.item.is_some()) else { return };
         node.item = None;
         let (before, after) = (node.before, std::mem::replace(&mut node.after, self.free));
@@ -80,10 +82,31 @@ impl<T> Places<T> {
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         let mut at = self.first;
         std::iter::from_fn(move || {
+            steps::count();
             let node = self.nodes.get(at as usize)?;
             at = node.after;
             node.item.as_ref()
         })
+    }
+}
+
+/// Counts how many elements were looked at, for tests: what it costs to leave must not depend on how many wait.
+pub(super) mod steps {
+    #[cfg(test)]
+    std::thread_local! {
+        static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    #[inline]
+    pub(super) fn count() {
+        #[cfg(test)]
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// How many steps this thread has made since it last asked.
+    #[cfg(test)]
+    pub(in super::super) fn taken() -> usize {
+        STEPS.replace(0)
     }
 }
 

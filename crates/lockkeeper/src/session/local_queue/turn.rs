@@ -242,7 +242,9 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut state = lock(&self.queue.state);
-        let was_first = state.first().is_some_and(|first| Arc::ptr_eq(&first, &self.waiter));
+        // One that was passed over is not first: without this, each of many that leave together would look at all the others.
+        let passed_over = lock(&self.waiter.slot).passed_over;
+        let was_first = !passed_over && state.first().is_some_and(|first| Arc::ptr_eq(&first, &self.waiter));
         state.waiters.remove(self.place);
         if was_first && let Some(first) = state.first() {
             first.wake.notify_one();
