@@ -15,8 +15,9 @@ use crate::runtime::Instant;
 use crate::session::Trouble;
 
 /// Carries out `op` once, however often it has to be sent.
-pub(super) async fn count(target: &Target, op: CountOp) -> Result<Counted> {
-    count_by(target, op, Instant::NEVER).await
+pub(super) fn count(target: &Target, op: CountOp) -> impl Future<Output = Result<Counted>> + Send + use<> {
+    let target = target.clone();
+    async move { count_by(&target, op, Instant::NEVER).await }
 }
 
 /// The same, for one who waits until `deadline`.
