@@ -6,7 +6,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkeeper::backend::Backend;
+use lockkeeper::backend::{Acquire, Attempt, Backend, Layer, Reply};
 use lockkeeper::layer::{Chaos, Fault, Faulty};
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::sync::Guard;
@@ -71,6 +71,40 @@ async fn every_call_of_a_handle_can_be_spawned() {
     assert!(tokio::spawn(client.force_release("a")).await.unwrap().unwrap().from.is_empty());
     assert_eq!(tokio::spawn(client.with_lock("a", async { 7 })).await.unwrap().unwrap(), 7);
     tokio::spawn(client.close()).await.unwrap().unwrap();
+}
+
+/// Tells with which place in the store's queue each request was sent.
+#[derive(Debug)]
+struct PlacesSeen(Arc<dyn Backend>, Arc<std::sync::Mutex<Vec<Option<Duration>>>>);
+
+impl Layer for PlacesSeen {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.0
+    }
+
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self(inner, Arc::clone(&self.1)))
+    }
+
+    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
+        self.1.lock().unwrap().push(request.place);
+        self.0.acquire(request)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_for_a_place_in_a_queue_reaches_the_store() {
+    let default = Duration::from_secs(5);
+    for (chosen, expected) in [(None, default), (Some(Duration::from_secs(7)), Duration::from_secs(7))] {
+        let (runtime, seen) = (Runtime::simulated(), Arc::<std::sync::Mutex<Vec<_>>>::default());
+        let store = PlacesSeen(Arc::new(MemoryStore::new(runtime.clone())), Arc::clone(&seen));
+        let builder = Client::builder().runtime(runtime);
+        let builder = if let Some(ttl) = chosen { builder.queue_ttl(ttl) } else { builder };
+        let client = builder.with_backend(Arc::new(store)).unwrap();
+        client.fair_mutex("m").lock().await.unwrap().release().await.unwrap();
+        client.fair_mutex("m").try_lock().await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(*seen.lock().unwrap(), [Some(expected), None], "a try takes no place");
+    }
 }
 
 #[tokio::test(start_paused = true)]
