@@ -48,17 +48,21 @@
 //! ```
 
 mod counts;
+mod gate;
 mod guard;
+mod list;
 mod locks;
 
 pub use counts::{CountDownLatch, CountingSemaphore};
+pub use gate::Gate;
 pub use guard::LockGuard;
+pub use list::ListStream;
 pub use locks::{FairMutex, MultiLock, Mutex, RwLock, Semaphore};
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::sync::{Arc, Weak};
 
 use crate::backend::{Forced, Snapshot};
@@ -82,6 +86,8 @@ use crate::session::Owner;
 /// for held in client.list("shop:*")? {
 ///     println!("{} is held by {}", held.name, held.holders[0].owner);
 /// }
+/// assert!(client.list_with("shop:*", |list| list.limit(10))?.len() <= 10);
+/// assert!(client.sql_fence(&printed).is_err(), "memory: is no SQL database");
 /// printed.release()?;
 /// println!("{total} at {}, findings: {:?}", client.url(), Client::examine(client.url())?.findings);
 /// client.close()?;
@@ -91,6 +97,11 @@ use crate::session::Owner;
 pub struct Client {
     inner: client::Client,
     blocker: Arc<Blocker>,
+}
+
+thread_local! {
+    /// The owner that this thread is at each client.
+    static OWNERS: RefCell<HashMap<ClientId, (Weak<Blocker>, Owner)>> = RefCell::default();
 }
 
 impl Client {
@@ -162,15 +173,6 @@ impl Client {
     /// As there.
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<Snapshot>> {
         self.block_on(self.inner.inspect(name.as_ref()))
-    }
-
-    /// Everything whose name matches `pattern`; see [`lockkeeper::Client::list`](crate::Client::list).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<Snapshot>> {
-        self.block_on(self.inner.list(pattern.as_ref()).into_future())
     }
 
     /// Releases a name by force; see [`lockkeeper::Client::force_release`](crate::Client::force_release).
@@ -248,9 +250,6 @@ impl Client {
 
     /// The owner that this thread is at this client.
     fn thread(&self) -> Owner {
-        thread_local! {
-            static OWNERS: RefCell<HashMap<ClientId, (Weak<Blocker>, Owner)>> = RefCell::default();
-        }
         OWNERS.with_borrow_mut(|owners| {
             if let Some((_, owner)) = owners.get(&self.inner.id()) {
                 return owner.clone();
