@@ -268,3 +268,22 @@ impl fmt::Debug for Client {
         f.debug_tuple("blocking::Client").field(&self.inner).finish()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_forgets_the_clients_that_are_gone() {
+        let stays = Client::connect("memory:").unwrap();
+        stays.mutex("m").lock().unwrap().release().unwrap();
+        for _ in 0..100 {
+            let client = Client::connect("memory:").unwrap();
+            client.mutex("m").lock().unwrap().release().unwrap();
+            let known = OWNERS.with_borrow(HashMap::len);
+            assert!(known <= 3, "{known} clients are known, and two are there");
+        }
+        let owner = stays.thread();
+        assert!(OWNERS.with_borrow(|owners| owners.contains_key(&stays.id())), "{owner:?} of a client that is there");
+    }
+}
