@@ -88,7 +88,6 @@ mod rwlock;
 mod semaphore;
 mod sleep;
 mod together;
-mod wait;
 
 pub use call::{Acquiring, TryAcquiring};
 pub use counting::WaitCall;
