@@ -21,7 +21,7 @@ struct Missing {
 
 impl Commands {
     /// The server seems not to have this command (in upper case) from now on: it gets a senseless word instead, and its complaint names the
-    /// command again. What scripts call is not touched, as with a managed service that refuses commands at its door. `None`: it has all.
+    /// command again. What scripts call is not touched, as with a managed service that refuses commands of clients. `None`: it has all.
     pub fn refuse(&self, name: Option<&str>) {
         let missing = |name: &str| Missing { name: name.to_owned(), nonsense: format!("Q{}", "X".repeat(name.len() - 1)) };
         *self.missing.lock().unwrap() = name.map(missing);
