@@ -4,7 +4,7 @@ const END: u32 = u32::MAX;
 
 /// Where an element stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub(super) struct Position(u32);
 
 #[derive(Debug)]
 struct Node<T> {
@@ -38,7 +38,7 @@ impl<T> Places<T> {
         self.len
     }
 
-    pub(super) fn push(&mut self, item: T) -> Place {
+    pub(super) fn push(&mut self, item: T) -> Position {
         steps::count();
         let node = Node { item: Some(item), before: self.last, after: END };
         let at = if self.free == END {
@@ -56,10 +56,10 @@ impl<T> Places<T> {
         }
         self.last = at;
         self.len += 1;
-        Place(at)
+        Position(at)
     }
 
-    pub(super) fn remove(&mut self, Place(at): Place) {
+    pub(super) fn remove(&mut self, Position(at): Position) {
         steps::count();
         let Some(node) = self.nodes.get_mut(at as usize).filter(|node| node.item.is_some()) else { return };
         node.item = None;
@@ -119,7 +119,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_keeps_the_order_of_arrival_whoever_leaves(steps in proptest::collection::vec((any::<bool>(), any::<usize>()), 0..60)) {
-            let (mut places, mut expected, mut next) = (Places::default(), Vec::<(u32, Place)>::new(), 0);
+            let (mut places, mut expected, mut next) = (Places::default(), Vec::<(u32, Position)>::new(), 0);
             for (join, which) in steps {
                 if join || expected.is_empty() {
                     expected.push((next, places.push(next)));

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::places::Place;
+use super::places::Position;
 use super::{LocalQueue, SHOWS_UP_WITHIN};
 use crate::backend::{Acquire, Attempt, Claim, Subscription};
 use crate::owner::WireOwner;
@@ -122,11 +122,11 @@ pub(crate) enum Closing {
 pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
     pub(super) waiter: Arc<Waiter>,
-    place: Place,
+    place: Position,
 }
 
 impl Turn {
-    pub(super) fn new(queue: Arc<LocalQueue>, waiter: Arc<Waiter>, place: Place) -> Self {
+    pub(super) fn new(queue: Arc<LocalQueue>, waiter: Arc<Waiter>, place: Position) -> Self {
         Self { queue, waiter, place }
     }
 
