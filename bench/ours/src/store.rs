@@ -53,7 +53,7 @@ impl Lock for Bare {
     type Guard = WireOwner;
 
     async fn take(&self) -> WireOwner {
-        let owner = WireOwner { client: self.client, number: self.last.fetch_add(1, Ordering::Relaxed) };
+        let owner = WireOwner::new(self.client, self.last.fetch_add(1, Ordering::Relaxed));
         let mut subscription: Option<Subscription> = None;
         loop {
             if let Attempt::Granted(_) = self.store.acquire(self.request(owner)).await.expect("an answer") {

@@ -1,6 +1,12 @@
 //! `lockkeeper`: run a command under a distributed lock. Parse, run, exit.
 #![allow(clippy::disallowed_methods, reason = "only the library must take time from its runtime")]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "the program lockkeeper is for Linux only: its watchdog reads /proc and needs signals at the death of a parent; the library lockkeeper \
+     also compiles for macOS and Windows"
+);
+
 mod args;
 mod child;
 mod command;

@@ -1,4 +1,4 @@
-//! Doors to the parsers, for the fuzz targets of `verify`. Each takes what a user, a file or a server may say. Not part of the public API.
+//! Entry points to the parsers, for the fuzz targets of `verify`. Each takes what a user, a file or a server may say. Not part of the public API.
 #![allow(missing_docs, reason = "hidden; the targets say what goes in")]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The name of a lock: checked once, at the door, so that no store ever meets a bad one.
+//! The name of a lock: checked once, when it is made, so that no store ever meets a bad one.
 
 use std::borrow::Borrow;
 use std::fmt;

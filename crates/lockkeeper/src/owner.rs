@@ -61,10 +61,12 @@ impl fmt::Debug for ClientId {
 /// let owner = guard.owner();
 /// assert_eq!(owner.client, client.id());
 /// assert_eq!(owner.to_string().parse::<lockkeeper::WireOwner>()?, owner);
+/// assert_eq!(lockkeeper::WireOwner::new(owner.client, owner.number), owner);
 /// # drop(guard);
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct WireOwner {
     /// The client that asks.
     pub client: ClientId,
@@ -73,6 +75,12 @@ pub struct WireOwner {
 }
 
 impl WireOwner {
+    /// The acquisition or counting request `number` of `client`.
+    #[must_use]
+    pub const fn new(client: ClientId, number: u64) -> Self {
+        Self { client, number }
+    }
+
     /// What a store keeps that has 13 bytes for an owner: its client's id folded in two, and the last 40 bits of its number.
     pub(crate) fn short(self) -> [u8; 13] {
         let mut short = [0; 13];

@@ -1,6 +1,6 @@
-//! The one door to clock, timers, spawning and randomness (clippy's `disallowed-methods` keeps it the only one), so
+//! The only access to clock, timers, spawning and randomness (clippy's `disallowed-methods` keeps it the only one), so
 //! that a simulation can stand in for the machine.
-#![allow(clippy::disallowed_methods, reason = "this is the door")]
+#![allow(clippy::disallowed_methods, reason = "this is the only access to them")]
 
 #[cfg(feature = "blocking")]
 mod blocker;

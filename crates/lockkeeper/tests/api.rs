@@ -2,10 +2,11 @@
 //! outages, and what dropping the last client waits for.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkeeper::backend::Backend;
+use lockkeeper::backend::{Acquire, Attempt, Backend, Layer, Reply};
 use lockkeeper::layer::{Chaos, Fault, Faulty};
 use lockkeeper::store::memory::MemoryStore;
 use lockkeeper::sync::Guard;
@@ -25,6 +26,85 @@ async fn a_call_owns_its_handle_and_can_be_spawned() {
     let guard = tokio::spawn(async { 1 }).await.map(|_| client.mutex("m").lock()).unwrap();
     let task = tokio::spawn(std::future::IntoFuture::into_future(guard));
     task.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// The handle is gone when the call runs.
+#[tokio::test(start_paused = true)]
+async fn every_call_of_a_handle_can_be_spawned() {
+    let (client, _) = with_faults();
+    tokio::spawn(client.mutex("x").lock()).await.unwrap().unwrap().release().await.unwrap();
+    tokio::spawn(client.mutex("x").try_lock()).await.unwrap().unwrap().expect("it is free").release().await.unwrap();
+    assert!(!tokio::spawn(client.mutex("x").is_locked()).await.unwrap().unwrap());
+    assert!(tokio::spawn(client.fair_mutex("x").holders()).await.unwrap().unwrap().is_empty());
+    let writer = tokio::spawn(client.rwlock("r").write()).await.unwrap().unwrap();
+    tokio::spawn(client.rwlock("r").downgrade(writer)).await.unwrap().unwrap().release().await.unwrap();
+
+    let workers = || client.semaphore("workers", 3);
+    let permit = tokio::spawn(workers().acquire()).await.unwrap().unwrap();
+    assert_eq!(tokio::spawn(workers().available()).await.unwrap().unwrap(), 2);
+    let permit = tokio::spawn(client.adopt(permit.detach())).await.unwrap().unwrap();
+    let five = tokio::spawn(workers().resize(5)).await.unwrap().unwrap();
+    assert!(!tokio::spawn(five.remove()).await.unwrap().unwrap(), "a permit is held");
+    permit.release().await.unwrap();
+
+    let stock = || client.counting_semaphore("stock");
+    assert!(tokio::spawn(stock().try_set(3)).await.unwrap().unwrap());
+    assert_eq!(tokio::spawn(stock().release(1)).await.unwrap().unwrap(), 4);
+    assert_eq!(tokio::spawn(stock().add(1)).await.unwrap().unwrap(), 5);
+    assert!(tokio::spawn(stock().try_acquire(2)).await.unwrap().unwrap());
+    tokio::spawn(stock().acquire(1)).await.unwrap().unwrap();
+    assert_eq!(tokio::spawn(stock().available()).await.unwrap().unwrap(), 2);
+    assert_eq!(tokio::spawn(stock().drain()).await.unwrap().unwrap(), 2);
+    assert!(tokio::spawn(stock().remove()).await.unwrap().unwrap());
+
+    let parts = || client.latch("parts");
+    assert!(tokio::spawn(parts().try_set(1)).await.unwrap().unwrap());
+    assert_eq!(tokio::spawn(parts().count()).await.unwrap().unwrap(), 1);
+    assert_eq!(tokio::spawn(parts().count_down()).await.unwrap().unwrap(), 0);
+    tokio::spawn(parts().wait()).await.unwrap().unwrap();
+    assert!(!tokio::spawn(parts().remove()).await.unwrap().unwrap());
+
+    let both = client.multi_lock(["a", "b"]);
+    tokio::spawn(both.lock()).await.unwrap().unwrap().release().await.unwrap();
+    assert!(tokio::spawn(client.inspect(String::from("a"))).await.unwrap().unwrap().is_none());
+    assert_eq!(tokio::spawn(client.list("*").into_future()).await.unwrap().unwrap().len(), 1, "the semaphore");
+    assert!(tokio::spawn(client.force_release("a")).await.unwrap().unwrap().from.is_empty());
+    assert_eq!(tokio::spawn(client.with_lock("a", async { 7 })).await.unwrap().unwrap(), 7);
+    tokio::spawn(client.close()).await.unwrap().unwrap();
+}
+
+/// Tells with which place in the store's queue each request was sent.
+#[derive(Debug)]
+struct PlacesSeen(Arc<dyn Backend>, Arc<std::sync::Mutex<Vec<Option<Duration>>>>);
+
+impl Layer for PlacesSeen {
+    fn inner(&self) -> &Arc<dyn Backend> {
+        &self.0
+    }
+
+    fn over(&self, inner: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        Arc::new(Self(inner, Arc::clone(&self.1)))
+    }
+
+    fn acquire(&self, request: Acquire) -> Reply<'_, Attempt> {
+        self.1.lock().unwrap().push(request.place);
+        self.0.acquire(request)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_for_a_place_in_a_queue_reaches_the_store() {
+    let default = Duration::from_secs(5);
+    for (chosen, expected) in [(None, default), (Some(Duration::from_secs(7)), Duration::from_secs(7))] {
+        let (runtime, seen) = (Runtime::simulated(), Arc::<std::sync::Mutex<Vec<_>>>::default());
+        let store = PlacesSeen(Arc::new(MemoryStore::new(runtime.clone())), Arc::clone(&seen));
+        let builder = Client::builder().runtime(runtime);
+        let builder = if let Some(ttl) = chosen { builder.queue_ttl(ttl) } else { builder };
+        let client = builder.with_backend(Arc::new(store)).unwrap();
+        client.fair_mutex("m").lock().await.unwrap().release().await.unwrap();
+        client.fair_mutex("m").try_lock().await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(*seen.lock().unwrap(), [Some(expected), None], "a try takes no place");
+    }
 }
 
 #[tokio::test(start_paused = true)]

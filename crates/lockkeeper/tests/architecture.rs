@@ -1,13 +1,13 @@
-//! The rooms of the library import each other only downwards, as the table says. Checked on the source text.
+//! The areas of the library import each other only downwards, as the table says. Checked on the source text.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Files that every room may use, and that use only each other.
-const BEDROCK: [&str; 6] = ["error", "name", "owner", "token", "runtime", "retry"];
+/// Files that every area may use, and that use only each other.
+const BASICS: [&str; 6] = ["error", "name", "owner", "token", "runtime", "retry"];
 
-/// Each room and the rooms it may import, besides itself and bedrock.
+/// Each area and the areas it may import, besides itself and the basics.
 const ALLOWED: [(&str, &[&str]); 14] = [
     ("blocking", &["client", "sync", "session", "backend", "fence"]),
     ("client", &["sync", "session", "layer", "store", "backend", "fence"]),
@@ -35,7 +35,7 @@ struct Source {
 
 /// What the whole tree says about names that a single file uses.
 struct Tree {
-    /// Names that `lib.rs` re-exports, and macros, with the room they come from.
+    /// Names that `lib.rs` re-exports, and macros, with the area they come from.
     exports: BTreeMap<String, String>,
     /// The stores, which must not know each other.
     stores: BTreeSet<String>,
@@ -206,8 +206,8 @@ fn survey(sources: &[Source]) -> Tree {
                 let mut found = Vec::new();
                 read_paths(&words, i + 2, &[], &mut found);
                 for (path, _) in found {
-                    if let [room, .., name] = &path[..] {
-                        tree.exports.insert(name.clone(), room.clone());
+                    if let [area, .., name] = &path[..] {
+                        tree.exports.insert(name.clone(), area.clone());
                     }
                 }
             }
@@ -216,8 +216,8 @@ fn survey(sources: &[Source]) -> Tree {
                 tree.exports.insert(text(i + 2).to_owned(), module[0].clone());
             }
         }
-        if let [room, store, ..] = &module[..]
-            && room == "store"
+        if let [area, store, ..] = &module[..]
+            && area == "store"
             && !["kit", "queue", "sql"].contains(&store.as_str())
         {
             tree.stores.insert(store.clone());
@@ -226,12 +226,12 @@ fn survey(sources: &[Source]) -> Tree {
     tree
 }
 
-/// The rooms that `room` may import; `None` if the table does not know it.
-fn row(room: &str) -> Option<&'static [&'static str]> {
-    if BEDROCK.contains(&room) {
+/// The areas that `area` may import; `None` if the table does not know it.
+fn row(area: &str) -> Option<&'static [&'static str]> {
+    if BASICS.contains(&area) {
         return Some(&[]);
     }
-    ALLOWED.iter().find(|(known, _)| *known == room).map(|(_, allowed)| *allowed)
+    ALLOWED.iter().find(|(known, _)| *known == area).map(|(_, allowed)| *allowed)
 }
 
 /// What one file does against the rules.
@@ -249,25 +249,25 @@ fn complaints(source: &Source, tree: &Tree) -> Vec<String> {
         found.push(format!("src/{path}:{}: the lint unsafe_code is set for the whole workspace; leave it alone", word.line));
     }
     let here = module(path);
-    // `lib.rs` names every room.
-    let Some(room) = here.first() else { return found };
-    let Some(allowed) = row(room) else {
-        found.push(format!("src/{path}:1: the table has no row for {room}; decide what it may import, and add one"));
+    // `lib.rs` names every area.
+    let Some(area) = here.first() else { return found };
+    let Some(allowed) = row(area) else {
+        found.push(format!("src/{path}:1: the table has no row for {area}; decide what it may import, and add one"));
         return found;
     };
-    let may = [allowed, &["bedrock"]].concat().join(", ");
+    let may = [allowed, &["basics"]].concat().join(", ");
     for (target, line) in paths(source) {
         let Some(first) = target.first() else { continue };
         let other = if row(first).is_some() { Some(first) } else { tree.exports.get(first) };
         let Some(other) = other else {
-            found.push(format!("src/{path}:{line}: {room} imports crate::{first}, which is no room; {room} may import: {may}"));
+            found.push(format!("src/{path}:{line}: {area} imports crate::{first}, which is no area; {area} may import: {may}"));
             continue;
         };
-        if other != room && !BEDROCK.contains(&other.as_str()) && !allowed.contains(&other.as_str()) {
-            found.push(format!("src/{path}:{line}: {room} imports {other}; {room} may import: {may}"));
+        if other != area && !BASICS.contains(&other.as_str()) && !allowed.contains(&other.as_str()) {
+            found.push(format!("src/{path}:{line}: {area} imports {other}; {area} may import: {may}"));
         }
         if let ("store", Some(ours), Some(theirs)) = (other.as_str(), here.get(1), target.get(1))
-            && room == "store"
+            && area == "store"
             && tree.stores.contains(theirs)
             && ours != theirs
         {
@@ -301,7 +301,7 @@ fn library() -> Vec<Source> {
 }
 
 #[test]
-fn rooms_import_only_what_the_table_allows() {
+fn areas_import_only_what_the_table_allows() {
     let sources = library();
     assert!(sources.len() > 40, "only {} files were found", sources.len());
     let tree = survey(&sources);
@@ -319,12 +319,12 @@ fn the_check_sees_most_of_the_real_edges() {
 }
 
 #[test]
-fn every_room_of_the_table_points_downwards() {
+fn every_area_of_the_table_points_downwards() {
     fn reaches(from: &str, to: &str) -> bool {
         row(from).unwrap().iter().any(|next| *next == to || reaches(next, to))
     }
-    for (room, _) in ALLOWED {
-        assert!(!reaches(room, room), "{room} imports itself by a detour");
+    for (area, _) in ALLOWED {
+        assert!(!reaches(area, area), "{area} imports itself by a detour");
     }
 }
 
@@ -345,7 +345,7 @@ fn a_forbidden_import_is_found_however_it_is_written() {
         (
             "sync/a.rs",
             "use crate::client::Client;",
-            "src/sync/a.rs:2: sync imports client; sync may import: session, backend, bedrock",
+            "src/sync/a.rs:2: sync imports client; sync may import: session, backend, basics",
         ),
         ("sync/a.rs", "use crate::{error::Result,\n  client};", "src/sync/a.rs:3: sync imports client"),
         ("sync/a.rs", "use crate::{session::{Held, Owner as O}, store::memory::{self, M}};", "sync imports store"),
@@ -355,9 +355,9 @@ fn a_forbidden_import_is_found_however_it_is_written() {
         ("sync/a.rs", "use super::super::client::Client;", "sync imports client"),
         ("sync/mod.rs", "use super::client::Client;", "sync imports client"),
         ("sync/a.rs", "#[cfg(test)]\nmod tests {\n    use super::super::super::store::memory;\n}", "a.rs:4: sync imports store"),
-        ("sync/a.rs", "use crate::*;", "which is no room"),
-        ("sync/a.rs", "use crate::attic::Thing;", "which is no room"),
-        ("error.rs", "use crate::Held;", "error imports session; error may import: bedrock"),
+        ("sync/a.rs", "use crate::*;", "which is no area"),
+        ("sync/a.rs", "use crate::attic::Thing;", "which is no area"),
+        ("error.rs", "use crate::Held;", "error imports session; error may import: basics"),
         ("backend/mod.rs", "macro_rules! m { () => { $crate::session::x() } }", "backend imports session"),
         ("store/redis/mod.rs", "use crate::store::memory::MemoryStore;", "store/redis imports store/memory"),
         ("store/redis/mod.rs", "use super::memory::MemoryStore;", "store/redis imports store/memory"),

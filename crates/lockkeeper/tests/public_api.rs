@@ -3,11 +3,25 @@
 //! It reads the sources, so it needs no unstable tool. `LOCKKEEPER_UPDATE_API=1 cargo test --test public_api` writes the file anew.
 //! `backend` is for authors of stores and may change in any version; it is here so that a change of it is seen.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const PUBLIC: [&str; 11] =
-    ["lib.rs", "error.rs", "token.rs", "owner.rs", "name.rs", "testing.rs", "backend", "client", "blocking", "fence", "sync"];
+const PUBLIC: [&str; 13] = [
+    "lib.rs",
+    "error.rs",
+    "token.rs",
+    "owner.rs",
+    "name.rs",
+    "testing.rs",
+    "runtime.rs",
+    "runtime",
+    "backend",
+    "client",
+    "blocking",
+    "fence",
+    "sync",
+];
 const OF_SESSION: [&str; 3] = ["session/held.rs", "session/loss.rs", "session/owner.rs"];
 
 fn files(path: &Path, found: &mut Vec<PathBuf>) {
@@ -20,10 +34,27 @@ fn files(path: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The public items of one file, each in one line, below the `impl` or `trait` that they stand in.
+/// The attribute that begins in this line, in one line.
+fn attribute<'a>(code: &str, lines: &mut impl Iterator<Item = &'a str>) -> String {
+    let mut whole = code.to_owned();
+    while !whole.ends_with(']') {
+        let Some(line) = lines.next() else { break };
+        whole = format!("{whole} {}", line.trim());
+    }
+    whole
+}
+
+/// The implementation of a trait for a type, if that is what an `impl` is: `impl Ord for Token`.
+fn is_of_a_trait(item: &str) -> bool {
+    item.contains(" for ") && !item.contains("Sealed")
+}
+
+/// The public items of one file, each in one line, below the `impl` or `trait` that they stand in; implementations of traits, with their types;
+/// and what the types derive.
 fn surface(text: &str) -> Vec<String> {
     let text = text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let (mut found, mut within, mut in_trait, mut in_enum) = (Vec::new(), String::new(), false, None);
+    let mut attributes: Vec<String> = Vec::new();
     let mut lines = text.lines().peekable();
     let mut hidden = false;
     while let Some(line) = lines.next() {
@@ -33,8 +64,9 @@ fn surface(text: &str) -> Vec<String> {
         }
         if code.starts_with("#[") {
             hidden |= code == "#[doc(hidden)]";
-            if code == "#[non_exhaustive]" {
-                found.push(code.to_owned());
+            let attribute = attribute(code, &mut lines);
+            if attribute == "#[non_exhaustive]" || attribute.starts_with("#[derive(") {
+                attributes.push(attribute);
             }
             continue;
         }
@@ -50,6 +82,10 @@ fn surface(text: &str) -> Vec<String> {
             hidden = false;
             continue;
         }
+        if code.starts_with("type ") && is_of_a_trait(&within) {
+            found.push(format!("{within}: {code}"));
+        }
+        let of_item = std::mem::take(&mut attributes);
         let is_item = code.starts_with("pub ") || (in_trait && (code.starts_with("fn ") || code.starts_with("async fn ")));
         if code.starts_with("impl") || is_item {
             let mut item = code.to_owned();
@@ -66,8 +102,12 @@ fn surface(text: &str) -> Vec<String> {
             }
             let item = if item.starts_with("pub use ") { item } else { item.split(" {").next().unwrap_or_default().to_owned() };
             if item.starts_with("impl") {
+                if is_of_a_trait(&item) {
+                    found.push(item.clone());
+                }
                 within = item;
             } else if !hidden {
+                found.extend(of_item);
                 in_trait |= item.starts_with("pub trait");
                 in_enum = item.starts_with("pub enum").then(|| item.clone());
                 let place = if within.is_empty() { String::new() } else { format!("{within}: ") };
@@ -79,13 +119,39 @@ fn surface(text: &str) -> Vec<String> {
     found
 }
 
+/// The type in a line such as `impl<T> Ord for Token<T>` or `pub struct Token(u64);`.
+fn subject(line: &str) -> &str {
+    let words = match line.split_once(" for ") {
+        Some((_, rest)) => rest.rsplit(" for ").next().unwrap_or(rest).split(" where").next().unwrap_or(rest),
+        None => ["pub struct ", "pub enum ", "pub trait "].iter().find_map(|word| line.strip_prefix(word)).unwrap_or_default(),
+    };
+    let name = words.split(['<', '(', ';', ':', ' ']).next().unwrap_or_default();
+    name.rsplit("::").next().unwrap_or(name)
+}
+
+/// Without implementations for private types.
+fn of_public_types(items: Vec<String>, public: &BTreeSet<String>) -> Vec<String> {
+    let is_public = |item: &String| {
+        !is_of_a_trait(item) || !item.starts_with("impl") || {
+            let of = subject(item.split(": type ").next().unwrap_or_default());
+            // Of a macro's argument, a blanket implementation for all of a kind, or one such as `From<Token> for u64`.
+            of.starts_with(|first: char| "$&".contains(first) || first.is_ascii_lowercase())
+                || of.len() == 1
+                || public.contains(of)
+        }
+    };
+    items.into_iter().filter(is_public).collect()
+}
+
 fn snapshot() -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut sources = Vec::new();
     PUBLIC.iter().chain(&OF_SESSION).for_each(|path| files(&root.join(path), &mut sources));
+    let all = sources.iter().flat_map(|source| surface(&fs::read_to_string(source).unwrap())).collect::<Vec<_>>();
+    let public: BTreeSet<_> = all.iter().filter(|item| item.starts_with("pub ")).map(|item| subject(item).to_owned()).collect();
     let mut text = String::new();
     for source in sources {
-        let items = surface(&fs::read_to_string(&source).unwrap());
+        let items = of_public_types(surface(&fs::read_to_string(&source).unwrap()), &public);
         if !items.is_empty() {
             let path = source.strip_prefix(&root).unwrap().display();
             text += &format!("# {path}\n{}\n\n", items.join("\n"));
@@ -126,4 +192,21 @@ fn the_reader_finds_items_and_leaves_out_what_is_hidden() {
         "pub enum E: H",
     ];
     assert_eq!(found, expected.map(str::to_owned));
+}
+
+#[test]
+fn the_reader_finds_what_public_types_implement_and_derive() {
+    let text = "#[derive(\n    Clone,\n    Copy,\n)]\npub struct Open;\n\n#[derive(Debug)]\nstruct Hidden;\n\nimpl Ord for Open {\n    fn cmp(&self) {}\n}\n\n\
+                impl Ord for Hidden {\n}\n\nimpl<T> std::future::IntoFuture for Open {\n    type Output = u8;\n}\n\nimpl Sealed for Open {}\n\n\
+                impl<T: Fn(u8) -> u8> From<T> for &T {\n}\n";
+    let expected = [
+        "#[derive( Clone, Copy, )]",
+        "pub struct Open;",
+        "impl Ord for Open",
+        "impl<T> std::future::IntoFuture for Open",
+        "impl<T> std::future::IntoFuture for Open: type Output = u8;",
+        "impl<T: Fn(u8) -> u8> From<T> for &T",
+    ];
+    let public = BTreeSet::from(["Open".to_owned()]);
+    assert_eq!(of_public_types(surface(text), &public), expected.map(str::to_owned));
 }

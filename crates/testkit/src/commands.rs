@@ -20,8 +20,8 @@ struct Missing {
 }
 
 impl Commands {
-    /// The server seems not to have this command (in capital letters) from now on: it gets a senseless word instead, and its complaint names the
-    /// command again. What scripts call is not touched, as with a managed service that refuses commands at its door. `None`: it has all.
+    /// The server seems not to have this command (in upper case) from now on: it gets a senseless word instead, and its complaint names the
+    /// command again. What scripts call is not touched, as with a managed service that refuses commands of clients. `None`: it has all.
     pub fn refuse(&self, name: Option<&str>) {
         let missing = |name: &str| Missing { name: name.to_owned(), nonsense: format!("Q{}", "X".repeat(name.len() - 1)) };
         *self.missing.lock().unwrap() = name.map(missing);
@@ -32,7 +32,7 @@ impl Commands {
         *self.seen.lock().unwrap() = Some(BTreeSet::new());
     }
 
-    /// The names of the commands that passed since, in capital letters; records no more.
+    /// The names of the commands that passed since, in upper case; records no more.
     pub fn seen(&self) -> BTreeSet<String> {
         self.seen.lock().unwrap().take().unwrap_or_default()
     }
@@ -75,8 +75,8 @@ fn names(bytes: &[u8]) -> Vec<Range<usize>> {
     let name = |from: usize| {
         let (_, after) = number(from, b'*')?;
         let (length, name) = number(after, b'$')?;
-        let letters = bytes.get(name..name.checked_add(length)?)?;
-        let is_name = !letters.is_empty() && letters.iter().all(u8::is_ascii_alphabetic);
+        let characters = bytes.get(name..name.checked_add(length)?)?;
+        let is_name = !characters.is_empty() && characters.iter().all(u8::is_ascii_alphabetic);
         is_name.then_some(name..name + length)
     };
     (0..bytes.len()).filter_map(name).collect()

@@ -48,7 +48,7 @@ fn prose(text: &str) -> String {
 fn links(text: &str) -> Vec<String> {
     let prose = prose(text);
     let targets = prose.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target.to_owned()));
-    targets.filter(|target| !target.contains("://") && !target.starts_with("mailto:")).collect()
+    targets.filter(|target| !target.contains(':')).collect()
 }
 
 /// The names by which headings can be linked to, as GitHub and mdBook make them.

@@ -21,7 +21,7 @@ pub(super) const fn ticks(count: u8) -> Duration {
 }
 
 pub(super) const fn owner(client: usize, number: u8) -> WireOwner {
-    WireOwner { client: ClientId::from_bits(client as u128 + 1), number: number as u64 }
+    WireOwner::new(ClientId::from_bits(client as u128 + 1), number as u64)
 }
 
 fn name() -> Name {

@@ -2,9 +2,8 @@
 //!
 //! The parent keeps the resources, injects the faults and judges; it is [`worker`] that uses the store.
 
-mod court;
 mod desk;
-mod fleet;
+mod events;
 mod message;
 mod report;
 mod resource;
@@ -12,6 +11,7 @@ mod store;
 mod turn;
 mod waits;
 pub(crate) mod worker;
+mod workers;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -24,12 +24,12 @@ use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{sleep, timeout};
 
-use court::Court;
 use desk::now;
-use fleet::{Fleet, Line};
+use events::Events;
 use message::{Orders, Said, Told};
 use report::{Faults, Found, Report, Setting};
 use resource::{Numbers, Resources};
+use workers::{Line, Workers};
 
 use crate::exit::{Code, Failure, say};
 use crate::signals::Signals;
@@ -58,9 +58,9 @@ const STALL: Duration = Duration::from_millis(250);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Run {
-    fleet: Fleet,
+    workers: Workers,
     lines: UnboundedReceiver<Line>,
-    court: Court,
+    events: Events,
     resources: Resources,
     numbers: Numbers,
     faults: Faults,
@@ -108,11 +108,11 @@ pub(crate) async fn run(option: &StoreOption, plan: Plan) -> Result<(Report, Opt
     let history = history.map(|file| Box::new(BufWriter::new(file)) as Box<dyn Write>);
     let orders =
         Orders { client: 0, prefix: prefix.clone(), lease, tasks: plan.tasks, locks: locks.clone(), seed: fastrand::u64(..) };
-    let (fleet, lines) = Fleet::new(orders, &option.find()?.url);
+    let (workers, lines) = Workers::new(orders, &option.find()?.url);
     let mut run = Run {
-        fleet,
+        workers,
         lines,
-        court: Court::new(now(), &prefix, Limits::on_a_real_machine(), history),
+        events: Events::new(now(), &prefix, Limits::on_a_real_machine(), history),
         resources: Resources::default(),
         numbers: Numbers::default(),
         faults: Faults::default(),
@@ -131,11 +131,11 @@ pub(crate) async fn run(option: &StoreOption, plan: Plan) -> Result<(Report, Opt
     // However it ends, no process is left.
     run.stop(&mut signals).await;
     let end = store::clear(&client, &own, &prefix, &locks, &run.numbers, lease + PATIENCE).await;
-    let verdict = run.court.finish(now()).map_err(|error| failed("cannot write the history", &error))?;
+    let verdict = run.events.finish(now()).map_err(|error| failed("cannot write the history", &error))?;
     client.close().await?;
     let ended_by = ended_by?;
-    let Run { court, resources, faults, errors, troubles, .. } = run;
-    let found = Found { time, court: &court, verdict: &verdict, writes: resources.writes, faults, errors, end, troubles };
+    let Run { events, resources, faults, errors, troubles, .. } = run;
+    let found = Found { time, events: &events, verdict: &verdict, writes: resources.writes, faults, errors, end, troubles };
     Ok((Report::new(setting, found), ended_by))
 }
 
@@ -165,7 +165,7 @@ impl Run {
             if self.last_tick.elapsed() < TICK {
                 continue;
             }
-            begun |= !self.fleet.at_work().is_empty();
+            begun |= !self.workers.at_work().is_empty();
             if !begun && began.elapsed() > PATIENCE {
                 let why = self.refused.take().unwrap_or_else(|| "they do not say why".to_owned());
                 return Err(Failure::new(Code::Unavailable, format!("the processes cannot use the store: {why}")));
@@ -175,7 +175,7 @@ impl Run {
                 judged = Instant::now();
                 // A process that was paused may still have to write what it did before.
                 let earlier = nanos(self.lease * 2 + PATIENCE);
-                self.court.judge(now().saturating_sub(earlier)).map_err(|error| failed("cannot write the history", &error))?;
+                self.events.judge(now().saturating_sub(earlier)).map_err(|error| failed("cannot write the history", &error))?;
             }
             if told.elapsed() > Duration::from_millis(if drawable { 500 } else { 60_000 }) {
                 told = Instant::now();
@@ -188,18 +188,18 @@ impl Run {
 
     fn progress(&self, left: Duration) -> String {
         let Faults { pauses, kills, .. } = self.faults;
-        let (granted, broken) = (self.court.granted, self.court.broken.len());
+        let (granted, broken) = (self.events.granted, self.events.broken.len());
         format!("{} s left: {granted} grants, {pauses} pauses, {kills} kills, {broken} broken promises", left.as_secs())
     }
 
     fn hear(&mut self, client: u32, said: Option<Said>) {
         match said {
-            Some(Said::Ready) => self.fleet.is_ready(client),
-            Some(Said::Event(event)) => self.court.add(event),
+            Some(Said::Ready) => self.workers.is_ready(client),
+            Some(Said::Event(event)) => self.events.add(event),
             Some(Said::Ask { id, ask }) => {
                 let (value, event) = self.resources.answer(client, now(), ask);
-                event.into_iter().for_each(|event| self.court.add(event));
-                self.fleet.tell(client, &Told::Answer { id, value });
+                event.into_iter().for_each(|event| self.events.add(event));
+                self.workers.tell(client, &Told::Answer { id, value });
             }
             Some(Said::Counting { lock, id, by }) => self.numbers.counting(client, id, lock, by),
             Some(Said::Counted { id, by }) => self.numbers.counted(client, id, by),
@@ -211,7 +211,7 @@ impl Run {
 
     /// A process has ended. If it was not killed, it ended by itself.
     fn over(&mut self, client: u32) {
-        let Some(ended) = self.fleet.ended(client) else { return };
+        let Some(ended) = self.workers.ended(client) else { return };
         self.add(client, What::Crashed);
         self.next_start = Instant::now() + if ended.ready { Duration::ZERO } else { Duration::from_millis(300) };
         if ended.ready && !ended.success {
@@ -221,7 +221,7 @@ impl Run {
     }
 
     fn add(&mut self, client: u32, what: What) {
-        self.court.add(Event { at: now(), client, what });
+        self.events.add(Event { at: now(), client, what });
     }
 
     /// Starts what is missing, continues whose pause is over, and injects the next fault.
@@ -230,17 +230,17 @@ impl Run {
         self.last_tick = Instant::now();
         if late {
             self.faults.stalls += 1;
-            let paused = self.fleet.paused(true);
-            for client in self.fleet.clients().filter(|client| !paused.contains(client)).collect::<Vec<_>>() {
+            let paused = self.workers.paused(true);
+            for client in self.workers.clients().filter(|client| !paused.contains(client)).collect::<Vec<_>>() {
                 self.add(client, What::Resumed);
             }
         }
-        for client in self.fleet.paused(false) {
+        for client in self.workers.paused(false) {
             self.resume(client);
         }
         // One at a time, and not at once again after one that the store refused.
-        if self.fleet.len() < processes && Instant::now() >= self.next_start {
-            self.fleet.start()?;
+        if self.workers.len() < processes && Instant::now() >= self.next_start {
+            self.workers.start()?;
         }
         if Instant::now() >= self.next_fault {
             self.next_fault = Instant::now() + Duration::from_millis(self.chance.u64(100..700));
@@ -251,22 +251,22 @@ impl Run {
 
     fn resume(&mut self, client: u32) {
         self.add(client, What::Resumed);
-        self.fleet.resume(client);
+        self.workers.resume(client);
     }
 
     fn fault(&mut self) {
-        let at_work = self.fleet.at_work();
+        let at_work = self.workers.at_work();
         // Somebody has to be there to take the locks over.
-        if at_work.len() * 2 <= self.fleet.len() {
+        if at_work.len() * 2 <= self.workers.len() {
             return;
         }
         let Some(&client) = self.chance.choice(&at_work) else { return };
         match self.chance.u8(0..10) {
             0 | 1 => {
                 // It stands still first: some stores free its locks at once, and that must come after its end in the history.
-                self.fleet.pause(client, Duration::ZERO);
+                self.workers.pause(client, Duration::ZERO);
                 self.add(client, What::Crashed);
-                self.fleet.kill(client);
+                self.workers.kill(client);
                 self.faults.kills += 1;
             }
             2..6 => {
@@ -282,21 +282,21 @@ impl Run {
     }
 
     fn pause(&mut self, client: u32, time: Duration) {
-        self.fleet.pause(client, time);
+        self.workers.pause(client, time);
         self.add(client, What::Paused);
         self.faults.pauses += 1;
     }
 
     /// Has all processes release what they hold and end. Those that do not are killed; so are all at a second signal.
     async fn stop(&mut self, signals: &mut Signals) {
-        for client in self.fleet.paused(true) {
+        for client in self.workers.paused(true) {
             self.resume(client);
         }
-        for client in self.fleet.clients().collect::<Vec<_>>() {
-            self.fleet.tell(client, &Told::Stop);
+        for client in self.workers.clients().collect::<Vec<_>>() {
+            self.workers.tell(client, &Told::Stop);
         }
         let limit = Instant::now() + self.lease + PATIENCE;
-        while self.fleet.len() > 0 && Instant::now() < limit {
+        while self.workers.len() > 0 && Instant::now() < limit {
             tokio::select! {
                 biased;
                 _ = signals.end(|| {}) => break,
@@ -307,10 +307,10 @@ impl Run {
                 }
             }
         }
-        for client in self.fleet.clients().collect::<Vec<_>>() {
-            self.fleet.pause(client, Duration::ZERO);
+        for client in self.workers.clients().collect::<Vec<_>>() {
+            self.workers.pause(client, Duration::ZERO);
             self.add(client, What::Crashed);
-            self.fleet.kill(client);
+            self.workers.kill(client);
             self.troubles.push(format!("process {client} did not end within {:?}; it was killed", self.lease + PATIENCE));
         }
         // What those said who are gone.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lockkeeper::referee::{Promise, Verdict};
 use serde::Serialize;
 
-use super::court::{Broken, Court};
+use super::events::{Broken, Events};
 use super::message::Lock;
 use super::resource::Writes;
 
@@ -90,7 +90,7 @@ pub(super) struct Setting {
 
 pub(super) struct Found<'a> {
     pub(super) time: Duration,
-    pub(super) court: &'a Court,
+    pub(super) events: &'a Events,
     pub(super) verdict: &'a Verdict,
     pub(super) writes: Writes,
     pub(super) faults: Faults,
@@ -109,7 +109,7 @@ const SAYS: [(Promise, &str); 5] = [
 
 impl Report {
     pub(super) fn new(setting: Setting, found: Found<'_>) -> Self {
-        let Found { time, court, verdict, writes, faults, errors, end, troubles } = found;
+        let Found { time, events, verdict, writes, faults, errors, end, troubles } = found;
         let broken = |promise: Promise| verdict.violations.iter().filter(|violation| violation.promise == promise).count() as u64;
         let row = |(promise, says): (Promise, &'static str)| Row {
             promise: name(promise),
@@ -124,7 +124,7 @@ impl Report {
         let says = "every change of a latch or a counter is counted once";
         promises.push(Row { promise: "count", says, checks: end.counted, broken: end.miscounted.len() as u64 });
         let listed = |words: Vec<String>, promise: &'static str| words.into_iter().map(move |text| (promise.to_owned(), text));
-        let seen = court.broken.iter().map(|Broken { violation, before }| Timeline {
+        let seen = events.broken.iter().map(|Broken { violation, before }| Timeline {
             promise: violation.promise.to_string(),
             text: violation.to_string(),
             before: before.clone(),
@@ -149,9 +149,9 @@ impl Report {
             tasks: setting.tasks,
             lease: setting.lease,
             synchronizers: setting.locks.iter().map(|lock| lock.shown()).collect(),
-            calls: court.calls,
-            granted: court.granted,
-            losses_told: court.losses,
+            calls: events.calls,
+            granted: events.granted,
+            losses_told: events.losses,
             faults,
             errors,
             promises,
@@ -159,8 +159,8 @@ impl Report {
             refused_by_the_fence: writes.refused,
             updates_without_a_fence: writes.plain,
             lost_without_a_fence: writes.lost,
-            waits_measured: court.waits.measured,
-            longest_wait_for_a_free_lock_ms: court.waits.longest as f64 / 1e6,
+            waits_measured: events.waits.measured,
+            longest_wait_for_a_free_lock_ms: events.waits.longest as f64 / 1e6,
             sound: violations.is_empty() && troubles.is_empty(),
             violations,
             troubles,

@@ -8,6 +8,7 @@ mod capability;
 mod count;
 mod event;
 mod finding;
+mod layer;
 mod notify;
 mod outcome;
 mod request;
@@ -20,6 +21,7 @@ pub use capability::{Capabilities, Liveness};
 pub use count::{Count, CountOp, CounterOp, LatchOp, SemaphoreOp};
 pub use event::{Event, GaveUp, LossReason, Observer};
 pub use finding::{Finding, Verdict};
+pub use layer::Layer;
 pub use notify::{Notifier, Subscription};
 pub use outcome::{Attempt, AttemptAll, Busy, CountOutcome, Counted, Grant, Released, Renewed};
 pub use request::{Acquire, Claim, Kind, Reach, Register, Release, Renew};
@@ -60,7 +62,7 @@ pub(crate) fn drift(lease: Duration) -> Duration {
 ///   not known the kind is [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate).
 /// * **One kind per name**, else [`ErrorKind::WrongKind`](crate::ErrorKind::WrongKind), with nothing changed.
 ///
-/// A wrapper around a store implements [`Layer`](crate::layer::Layer) instead, and writes only the methods that it changes.
+/// A wrapper around a store implements [`Layer`] instead, and writes only the methods that it changes.
 pub trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What this store can do.
     fn capabilities(&self) -> Capabilities;

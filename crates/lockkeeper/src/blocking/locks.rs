@@ -6,7 +6,7 @@ use super::{Client, LockGuard};
 use crate::backend::Holder;
 use crate::error::Result;
 use crate::sync::{
-    self, Acquiring, AcquiringAll, MultiLockGuard, MutexGuard, Permit, RwLockReadGuard, RwLockWriteGuard, TryAcquiring,
+    self, Acquiring, AcquiringAll, Lockable, MultiLockGuard, MutexGuard, Permit, RwLockReadGuard, RwLockWriteGuard, TryAcquiring,
     TryAcquiringAll,
 };
 
@@ -189,6 +189,10 @@ handle!(
     ///     println!("{name}: {token}");
     /// }
     /// both.release()?;
+    ///
+    /// let (order, stock, workers) = (client.fair_mutex("order"), client.rwlock("stock"), client.semaphore("workers", 3));
+    /// let all = client.multi_lock(["account:7"]).and(&order).and(stock.write_part()).and(workers.permits_part(2));
+    /// all.lock()?.release()?;
     /// # Ok::<(), lockkeeper::Error>(())
     /// ```
     MultiLock
@@ -209,7 +213,49 @@ acquiring!(
 acquiring!(Semaphore, Permit, |this| this.inner, acquire, acquire_with, try_acquire, try_acquire_with);
 inspecting!(Mutex, FairMutex, RwLock, Semaphore);
 
+impl sync::guard::sealed::Sealed for Mutex {}
+
+impl Lockable for Mutex {
+    fn part(&self) -> sync::lockable::Part {
+        self.inner.part()
+    }
+}
+
+impl sync::guard::sealed::Sealed for FairMutex {}
+
+impl Lockable for FairMutex {
+    fn part(&self) -> sync::lockable::Part {
+        self.inner.part()
+    }
+}
+
+impl RwLock {
+    /// The read side as a part of a [`MultiLock`].
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let prices = client.rwlock("prices");
+    /// client.multi_lock(["orders"]).and(prices.read_part()).lock()?.release()?;
+    /// client.multi_lock(["orders"]).and(prices.write_part()).lock()?.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn read_part(&self) -> Acquiring<RwLockReadGuard> {
+        self.inner.read()
+    }
+
+    /// The write side as a part of a [`MultiLock`].
+    pub fn write_part(&self) -> Acquiring<RwLockWriteGuard> {
+        self.inner.write()
+    }
+}
+
 impl MultiLock {
+    /// Adds a lock, also of another client: `&mutex`, `rwlock.read_part()`, `semaphore.permits_part(2)`.
+    #[must_use]
+    pub fn and(self, lock: impl Lockable) -> Self {
+        Self { inner: self.inner.and(lock), client: self.client }
+    }
+
     /// Acquires all of them, waiting until they are free together.
     ///
     /// # Errors
@@ -282,6 +328,18 @@ impl Semaphore {
     pub fn try_acquire_many(&self, count: u32) -> Result<Option<LockGuard<Permit>>> {
         let guard = self.client.block_on(self.inner.try_acquire_many(count).into_future())?;
         Ok(guard.map(|guard| self.guard(guard)))
+    }
+
+    /// `count` permits as a part of a [`MultiLock`].
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let workers = client.semaphore("workers", 3);
+    /// client.multi_lock(["orders"]).and(workers.permits_part(2)).lock()?.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
+    pub fn permits_part(&self, count: u32) -> Acquiring<Permit> {
+        self.inner.acquire_many(count)
     }
 
     /// How many permits are free.

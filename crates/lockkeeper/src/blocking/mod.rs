@@ -24,7 +24,7 @@
 //! use std::time::Duration;
 //! use lockkeeper::blocking::Client;
 //!
-//! let client = Client::build(lockkeeper::Client::builder().program("mailer"), "memory:")?;
+//! let client = Client::build(lockkeeper::Client::builder().program("shop"), "memory:")?;
 //! println!("{} at {}: connected: {}", client.id(), client.url(), client.is_connected());
 //! let mutex = client.mutex("orders");
 //! let guard = mutex.try_lock_with(|call| call.lease(Duration::from_secs(10)))?.expect("nobody holds it");
@@ -33,11 +33,11 @@
 //! assert!(client.inspect("orders")?.is_some());
 //! client.force_release("orders")?;
 //!
-//! let mailers = client.semaphore("mailers", 3);
-//! let two = mailers.acquire_many_with(2, |call| call.timeout(Duration::from_secs(3)))?;
-//! assert!(mailers.try_acquire_many(2)?.is_none());
+//! let printers = client.semaphore("printers", 3);
+//! let two = printers.acquire_many_with(2, |call| call.timeout(Duration::from_secs(3)))?;
+//! assert!(printers.try_acquire_many(2)?.is_none());
 //! two.release()?;
-//! assert!(mailers.resize(5)?.remove()?);
+//! assert!(printers.resize(5)?.remove()?);
 //!
 //! let stock = client.counting_semaphore("stock");
 //! stock.try_set(1)?;
@@ -48,17 +48,21 @@
 //! ```
 
 mod counts;
+mod gate;
 mod guard;
+mod list;
 mod locks;
 
 pub use counts::{CountDownLatch, CountingSemaphore};
+pub use gate::Gate;
 pub use guard::LockGuard;
+pub use list::ListStream;
 pub use locks::{FairMutex, MultiLock, Mutex, RwLock, Semaphore};
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt;
-use std::future::{Future, IntoFuture};
+use std::future::Future;
 use std::sync::{Arc, Weak};
 
 use crate::backend::{Forced, Snapshot};
@@ -82,6 +86,8 @@ use crate::session::Owner;
 /// for held in client.list("shop:*")? {
 ///     println!("{} is held by {}", held.name, held.holders[0].owner);
 /// }
+/// assert!(client.list_with("shop:*", |list| list.limit(10))?.len() <= 10);
+/// assert!(client.sql_fence(&printed).is_err(), "memory: is no SQL database");
 /// printed.release()?;
 /// println!("{total} at {}, findings: {:?}", client.url(), Client::examine(client.url())?.findings);
 /// client.close()?;
@@ -91,6 +97,11 @@ use crate::session::Owner;
 pub struct Client {
     inner: client::Client,
     blocker: Arc<Blocker>,
+}
+
+thread_local! {
+    /// The owner that this thread is at each client.
+    static OWNERS: RefCell<HashMap<ClientId, (Weak<Blocker>, Owner)>> = RefCell::default();
 }
 
 impl Client {
@@ -162,15 +173,6 @@ impl Client {
     /// As there.
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<Snapshot>> {
         self.block_on(self.inner.inspect(name.as_ref()))
-    }
-
-    /// Everything whose name matches `pattern`; see [`lockkeeper::Client::list`](crate::Client::list).
-    ///
-    /// # Errors
-    ///
-    /// As there.
-    pub fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<Snapshot>> {
-        self.block_on(self.inner.list(pattern.as_ref()).into_future())
     }
 
     /// Releases a name by force; see [`lockkeeper::Client::force_release`](crate::Client::force_release).
@@ -248,9 +250,6 @@ impl Client {
 
     /// The owner that this thread is at this client.
     fn thread(&self) -> Owner {
-        thread_local! {
-            static OWNERS: RefCell<HashMap<ClientId, (Weak<Blocker>, Owner)>> = RefCell::default();
-        }
         OWNERS.with_borrow_mut(|owners| {
             if let Some((_, owner)) = owners.get(&self.inner.id()) {
                 return owner.clone();
@@ -267,5 +266,24 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("blocking::Client").field(&self.inner).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_forgets_the_clients_that_are_gone() {
+        let stays = Client::connect("memory:").unwrap();
+        stays.mutex("m").lock().unwrap().release().unwrap();
+        for _ in 0..100 {
+            let client = Client::connect("memory:").unwrap();
+            client.mutex("m").lock().unwrap().release().unwrap();
+            let known = OWNERS.with_borrow(HashMap::len);
+            assert!(known <= 3, "{known} clients are known, and two are there");
+        }
+        let owner = stays.thread();
+        assert!(OWNERS.with_borrow(|owners| owners.contains_key(&stays.id())), "{owner:?} of a client that is there");
     }
 }

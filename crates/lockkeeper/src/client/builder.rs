@@ -28,7 +28,7 @@ use crate::session::{Session, Settings};
 /// let client = Client::builder()
 ///     .lease(Duration::from_secs(20))
 ///     .command_timeout(Duration::from_secs(2))
-///     .patience(Duration::from_secs(10))
+///     .outage_timeout(Duration::from_secs(10))
 ///     .queue_ttl(Duration::from_secs(10))
 ///     .drop_timeout(Duration::from_secs(1))
 ///     .program("billing")
@@ -92,9 +92,10 @@ impl Builder {
         self
     }
 
-    /// How long an unreachable store is tried again before a call without a wait limit gives up (default 10 s).
-    pub fn patience(mut self, patience: Duration) -> Self {
-        self.settings.patience = patience;
+    /// How long an unreachable store is tried again before a call without a wait limit gives up (default 10 s). A call sets its own with
+    /// [`outage_timeout`](crate::sync::Acquiring::outage_timeout).
+    pub fn outage_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.outage_timeout = timeout;
         self
     }
 

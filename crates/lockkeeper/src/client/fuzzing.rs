@@ -1,4 +1,4 @@
-//! Doors to the parsers of URLs and config files.
+//! Entry points to the parsers of URLs and config files.
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use super::{Client, List, url};
 use crate::backend::{Finding, Forced, Snapshot};
 use crate::error::Result;
 use crate::name::{Name, literal_pattern};
-use crate::runtime::Runtime;
+use crate::runtime::{BoxFuture, Runtime};
 
 /// What [`Client::examine`] found.
 ///
@@ -47,9 +47,9 @@ impl Client {
     /// # Cancel safety
     ///
     /// Safe: it only reads.
-    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Option<Snapshot>> {
-        let name = Name::new(self.full_name(name.as_ref()))?;
-        self.session.read(self.backend().inspect(name)).await
+    pub fn inspect(&self, name: impl AsRef<str>) -> BoxFuture<'static, Result<Option<Snapshot>>> {
+        let (name, session) = (Name::new(self.full_name(name.as_ref())), self.session.clone());
+        Box::pin(async move { session.read(session.backend().inspect(name?)).await })
     }
 
     /// Lists what lies under the client's prefix and matches `pattern` (`*` any text, `?` any character).
@@ -99,11 +99,14 @@ impl Client {
     ///
     /// It may or may not have happened.
     #[doc(alias = "forceUnlock")]
-    pub async fn force_release(&self, name: impl AsRef<str>) -> Result<Forced> {
-        let name = Name::new(self.full_name(name.as_ref()))?;
-        self.session.check_open()?;
-        let core = self.session.core();
-        core.call(core.settings.command_timeout, self.backend().force_release(name)).await
+    pub fn force_release(&self, name: impl AsRef<str>) -> BoxFuture<'static, Result<Forced>> {
+        let (name, session) = (Name::new(self.full_name(name.as_ref())), self.session.clone());
+        Box::pin(async move {
+            let name = name?;
+            session.check_open()?;
+            let core = session.core();
+            core.call(core.settings.command_timeout, session.backend().force_release(name)).await
+        })
     }
 
     /// Checks whether locks are safe at the store that `url` names, and reports everything it found, good and bad: the self-test of

@@ -236,16 +236,19 @@ impl Client {
     /// assert_eq!(sum, 2);
     /// # Ok(()) }
     /// ```
-    pub async fn with_lock<F: Future>(&self, name: impl AsRef<str>, work: F) -> Result<F::Output> {
-        let guard = self.mutex(name).lock().await?;
-        let output = guard.run(work).await?;
-        match guard.release().await {
-            Err(error) if error.kind() == ErrorKind::Lost => Err(error),
-            Err(error) => {
-                log!(debug, %error, "the release goes on in the background");
-                Ok(output)
+    pub fn with_lock<N: AsRef<str>, F: Future>(&self, name: N, work: F) -> impl Future<Output = Result<F::Output>> + use<N, F> {
+        let mutex = self.mutex(name);
+        async move {
+            let guard = mutex.lock().await?;
+            let output = guard.run(work).await?;
+            match guard.release().await {
+                Err(error) if error.kind() == ErrorKind::Lost => Err(error),
+                Err(error) => {
+                    log!(debug, %error, "the release goes on in the background");
+                    Ok(output)
+                }
+                Ok(()) => Ok(output),
             }
-            Ok(()) => Ok(output),
         }
     }
 
@@ -260,9 +263,9 @@ impl Client {
     /// # Cancel safety
     ///
     /// Safe: the permits stay as they were, or last for one more lease.
-    pub async fn adopt(&self, id: PermitId) -> Result<Permit> {
-        let (name, owner, claim) = id.into_parts();
-        self.session.adopt(name, claim, owner).await.map(Permit::new)
+    pub fn adopt(&self, id: PermitId) -> impl Future<Output = Result<Permit>> + Send + use<> {
+        let ((name, owner, claim), session) = (id.into_parts(), self.session.clone());
+        async move { session.adopt(name, claim, owner).await.map(Permit::new) }
     }
 
     /// Whether the store answered the last request of this client. For readiness probes.
@@ -297,8 +300,9 @@ impl Client {
     /// # Cancel safety
     ///
     /// Once polled, the closing goes on in the background.
-    pub async fn close(&self) -> Result<()> {
-        self.session.close().await
+    pub fn close(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let session = self.session.clone();
+        async move { session.close().await }
     }
 
     /// This client's id, the first part of every [owner](crate::Held::owner) of its holds.

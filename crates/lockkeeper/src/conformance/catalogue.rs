@@ -4,6 +4,7 @@ use super::{Need, Running, World};
 
 /// One case.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Case {
     /// The file it is in.
     pub group: &'static str,

@@ -144,7 +144,7 @@ pub async fn a_try_at_an_unreachable_store_is_an_error(world: &World) {
 
 /// A call without a wait limit waits for others as long as it takes, but for an unreachable store only as long as its patience.
 pub async fn a_call_without_limit_gives_an_unreachable_store_up(world: &World) {
-    let client = world.client_with(|settings| settings.patience = world.units(10));
+    let client = world.client_with(|settings| settings.outage_timeout = world.units(10));
     world.chaos().always(Faulty::Acquire, Fault::Refuse);
     let began = world.now();
     assert_eq!(Mutex::new(&client, "m").lock().await.unwrap_err().kind(), ErrorKind::Unavailable);

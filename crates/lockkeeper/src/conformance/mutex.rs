@@ -225,7 +225,7 @@ pub async fn a_crowd_of_waiters_asks_as_one(world: &World) {
 
 /// Holds the name while another client waits, releases it, and measures how long the waiter takes.
 async fn noticed_after(world: &World, held_for: Duration) -> Duration {
-    let (ours, theirs) = (world.client(), world.client_with(|settings| settings.patience = world.units(10)));
+    let (ours, theirs) = (world.client(), world.client_with(|settings| settings.outage_timeout = world.units(10)));
     let guard = Mutex::new(&ours, "m").lock().await.unwrap();
     let waiter = world.spawn(async move { Mutex::new(&theirs, "m").lock().await });
     world.settle().await;

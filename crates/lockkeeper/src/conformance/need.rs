@@ -5,6 +5,7 @@ use crate::backend::{Capabilities, Liveness};
 /// What a case needs of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "named as the capabilities are")]
+#[non_exhaustive]
 pub enum Need {
     Mutex,
     Fair,

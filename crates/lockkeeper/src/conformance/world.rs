@@ -20,6 +20,7 @@ use crate::session::{Owner, Session, Settings};
 
 /// Whose clock a store keeps time by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Time {
     /// The runtime's: it can be moved, and a day passes at once.
     Simulated,

@@ -116,6 +116,7 @@ pub trait Gate: Send + Sync {
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Watermark {
     /// The exclusive token that entered last.
     pub last: Option<Token>,

@@ -2,7 +2,6 @@
 
 #[cfg(any(feature = "conformance", feature = "testing"))]
 mod chaos;
-mod forward;
 mod metrics;
 mod observe;
 #[cfg(feature = "redlock")]
@@ -10,9 +9,9 @@ mod quorum;
 #[cfg(feature = "referee")]
 mod record;
 
+pub use crate::backend::Layer;
 #[cfg(any(feature = "conformance", feature = "testing"))]
 pub use chaos::{Chaos, Fault, Faulty};
-pub use forward::Layer;
 pub use metrics::Metrics;
 pub use observe::Observe;
 #[cfg(feature = "redlock")]

@@ -13,11 +13,11 @@ pub(super) struct State {
     pub(super) holder: Option<(WireOwner, Hold)>,
     /// In order of arrival. A place ends unless its owner asks again in time, so a dead waiter does not block the others.
     /// A part of the queue begins with its first place and has no gaps.
-    pub(super) queue: Vec<Place>,
+    pub(super) queue: Vec<QueuePlace>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct QueuePlace {
     pub(super) owner: WireOwner,
     pub(super) expires: Instant,
     /// Larger than those of all places before it.
@@ -72,7 +72,7 @@ impl State {
             None => {
                 // A row that others wrote may have the largest number there is: no overflow, and nobody gets before it.
                 let seq = self.queue.last().map_or(0, |last| last.seq.saturating_add(1));
-                self.queue.push(Place { owner, expires: until, seq });
+                self.queue.push(QueuePlace { owner, expires: until, seq });
             }
         }
     }

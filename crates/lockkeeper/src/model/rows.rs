@@ -270,7 +270,7 @@ impl Record {
         let holds = |role: Role| of(role).map(|part| (part.owner, part.detail.hold(part.expires))).collect();
         let body = head.map(|head| match head.0 {
             Shape::Mutex { holder } => {
-                let place = |part: &Part| mutex::Place { owner: part.owner, expires: part.expires, seq: part.seq };
+                let place = |part: &Part| mutex::QueuePlace { owner: part.owner, expires: part.expires, seq: part.seq };
                 Body::Mutex(mutex::State { holder, queue: of(Role::Waiter).map(place).collect() })
             }
             Shape::RwLock { writer } => {

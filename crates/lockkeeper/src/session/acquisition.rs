@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use super::patience::{late, pause};
 use super::stand::Stand;
-use super::step::{Command, Event, Left, Moment};
+use super::step::{Command, Left, Moment, Step};
 use super::{Moved, Patience, Settings, Trouble};
 use crate::backend::{Attempt, Busy, Grant, Register, drift};
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::Instant;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Listening {
+enum Subscribing {
     No,
     /// Got Busy before subscribing: subscribe, then ask again, because a notification in between was missed. If subscribing fails, sleep
     /// until then.
@@ -59,7 +59,7 @@ pub(crate) struct Acquisition {
     /// Whether there is a local queue.
     queued: bool,
     trouble: Trouble,
-    listening: Listening,
+    listening: Subscribing,
     /// The `not_after` of a request that is out.
     in_flight: Option<Instant>,
     /// The latest `not_after` of requests that got no answer, and how many there are.
@@ -92,7 +92,7 @@ impl Acquisition {
             limit,
             queued,
             trouble,
-            listening: Listening::No,
+            listening: Subscribing::No,
             in_flight: None,
             unknown_until: Instant::default(),
             unanswered: 0,
@@ -160,15 +160,15 @@ impl Acquisition {
     }
 
     /// The one transition function.
-    pub(crate) fn step(&mut self, event: Event, at: Moment) -> Command {
+    pub(crate) fn step(&mut self, event: Step, at: Moment) -> Command {
         match event {
             // A try always asks the store.
-            Event::Started { may_ask } if may_ask || self.patience == Patience::Try => self.ask(at.now),
-            Event::Started { .. } | Event::Woken => self.look(at.now),
-            Event::Stands(stand) => self.stands(stand, at),
-            Event::Answered { answer, sent } => self.answered(answer, sent, at),
-            Event::Subscribed(yes) => self.subscribed(yes, at.now),
-            Event::Revoked => self.revoked(),
+            Step::Started { may_ask } if may_ask || self.patience == Patience::Try => self.ask(at.now),
+            Step::Started { .. } | Step::Woken => self.look(at.now),
+            Step::Stands(stand) => self.stands(stand, at),
+            Step::Answered { answer, sent } => self.answered(answer, sent, at),
+            Step::Subscribed(yes) => self.subscribed(yes, at.now),
+            Step::Revoked => self.revoked(),
         }
     }
 
@@ -202,7 +202,7 @@ impl Acquisition {
     }
 
     fn ask(&mut self, now: Instant) -> Command {
-        if let Listening::Wanted { .. } = self.listening {
+        if let Subscribing::Wanted { .. } = self.listening {
             return self.subscribe(now);
         }
         let left = self.deadline.since(now);
@@ -227,13 +227,13 @@ impl Acquisition {
     }
 
     const fn listens(&self) -> bool {
-        matches!(self.listening, Listening::Yes { .. })
+        matches!(self.listening, Subscribing::Yes { .. })
     }
 
     /// Whether it has to register in the back-off that ends then: once.
     fn registers_in(&mut self, back_off: Instant) -> bool {
         match &mut self.listening {
-            Listening::Yes { registered_in } if self.in_turn => std::mem::replace(registered_in, back_off) != back_off,
+            Subscribing::Yes { registered_in } if self.in_turn => std::mem::replace(registered_in, back_off) != back_off,
             _ => false,
         }
     }
@@ -259,12 +259,12 @@ impl Acquisition {
             // A place in the store's queue has its turn there: a waiter that is before it in the local queue may be behind it at the store.
             Stand::Wait | Stand::Behind | Stand::BackOff { .. } if self.placed => self.ask(at.now),
             Stand::Wait => self.sleep(Instant::NEVER, false, at.now),
-            Stand::Behind if self.queues && self.listening == Listening::No => self.ask(at.now),
+            Stand::Behind if self.queues && self.listening == Subscribing::No => self.ask(at.now),
             Stand::Behind => self.stands_behind(at),
             Stand::Ask => self.ask(at.now),
             // The others will most likely have it when the back-off ends: time to subscribe.
-            Stand::BackOff { until } if self.listening == Listening::No && at.now < self.deadline => {
-                self.listening = Listening::Wanted { sleep_until: until };
+            Stand::BackOff { until } if self.listening == Subscribing::No && at.now < self.deadline => {
+                self.listening = Subscribing::Wanted { sleep_until: until };
                 self.subscribe(at.now)
             }
             Stand::BackOff { until } if at.now < self.deadline && self.registers_in(until) => self.register(at.now),
@@ -293,10 +293,10 @@ impl Acquisition {
         let Behind { listen_after, ask_after } = *self.behind.get_or_insert_with(fresh);
         if at.now >= ask_after {
             self.ask(at.now)
-        } else if self.listening != Listening::No {
+        } else if self.listening != Subscribing::No {
             self.sleep(ask_after, true, at.now)
         } else if at.now >= listen_after && at.now < self.deadline {
-            self.listening = Listening::Wanted { sleep_until: ask_after };
+            self.listening = Subscribing::Wanted { sleep_until: ask_after };
             self.subscribe(at.now)
         } else {
             self.sleep(ask_after.min(listen_after), true, at.now)
@@ -313,7 +313,7 @@ impl Acquisition {
         let left = self.left(None);
         (self.in_flight, self.unknown_until, self.unanswered, self.placed) = (None, Instant::default(), 0, false);
         // A store with places in a queue notifies for one owner.
-        self.listening = Listening::No;
+        self.listening = Subscribing::No;
         Command::NewOwner { left }
     }
 
@@ -356,22 +356,22 @@ impl Acquisition {
         let until = at.now.plus(pause(busy, at.poll));
         match self.listening {
             // It has only registered, and the back-off goes on.
-            Listening::Yes { registered_in } if busy.unseen && registered_in != Instant::default() => return self.look(at.now),
-            Listening::Yes { .. } => return self.sleep(until, true, at.now),
-            Listening::No | Listening::Wanted { .. } => {}
+            Subscribing::Yes { registered_in } if busy.unseen && registered_in != Instant::default() => return self.look(at.now),
+            Subscribing::Yes { .. } => return self.sleep(until, true, at.now),
+            Subscribing::No | Subscribing::Wanted { .. } => {}
         }
-        self.listening = Listening::Wanted { sleep_until: until };
+        self.listening = Subscribing::Wanted { sleep_until: until };
         self.subscribe(at.now)
     }
 
     fn subscribed(&mut self, yes: bool, now: Instant) -> Command {
-        let Listening::Wanted { sleep_until } = self.listening else { return self.look(now) };
+        let Subscribing::Wanted { sleep_until } = self.listening else { return self.look(now) };
         if yes {
-            self.listening = Listening::Yes { registered_in: Instant::default() };
+            self.listening = Subscribing::Yes { registered_in: Instant::default() };
             return self.look(now);
         }
         // The store answers, it only does not notify: wait by asking, and try to subscribe after the next Busy.
-        self.listening = Listening::No;
+        self.listening = Subscribing::No;
         self.sleep(sleep_until, false, now)
     }
 

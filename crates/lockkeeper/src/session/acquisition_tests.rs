@@ -22,8 +22,8 @@ fn registers(command: &Command) -> Option<Register> {
     if let Command::Ask { register, .. } = command { Some(*register) } else { None }
 }
 
-fn answer(attempt: Attempt) -> Event {
-    Event::Answered { answer: Ok(attempt), sent: NOW }
+fn answer(attempt: Attempt) -> Step {
+    Step::Answered { answer: Ok(attempt), sent: NOW }
 }
 
 const BUSY: Attempt = Attempt::Busy(Busy { retry_in: None, ahead: None, placed: false, unseen: false });
@@ -32,15 +32,15 @@ const GRANTED: Attempt = Attempt::Granted(Grant::new(Some(1), Duration::from_sec
 #[test]
 fn a_waiter_that_listens_registers_behind_all_and_before_all_if_it_comes_too_late() {
     let mut machine = machine(Patience::Forever, true).woken_in_turn(true);
-    let first = machine.step(Event::Started { may_ask: true }, at(NOW));
+    let first = machine.step(Step::Started { may_ask: true }, at(NOW));
     assert_eq!(registers(&first), Some(Register::No), "nobody was in the way");
     assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Subscribe { .. }));
-    assert!(matches!(machine.step(Event::Subscribed(true), at(NOW)), Command::Look));
-    let asks = |machine: &mut Acquisition| registers(&machine.step(Event::Stands(Stand::Ask), at(NOW)));
+    assert!(matches!(machine.step(Step::Subscribed(true), at(NOW)), Command::Look));
+    let asks = |machine: &mut Acquisition| registers(&machine.step(Step::Stands(Stand::Ask), at(NOW)));
     assert_eq!(asks(&mut machine), Some(Register::Last));
     for _ in 0..2 {
         assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Sleep { listen: true, .. }));
-        assert!(matches!(machine.step(Event::Woken, at(NOW)), Command::Look));
+        assert!(matches!(machine.step(Step::Woken, at(NOW)), Command::Look));
         assert_eq!(asks(&mut machine), Some(Register::First));
     }
 }
@@ -58,7 +58,7 @@ fn a_waiter_whose_answers_are_slow_registers_behind_all_and_one_slow_answer_is_f
         (&[slow, quick, slow], Register::First),
     ] {
         let mut machine = machine(Patience::Forever, true).woken_in_turn(true);
-        let mut command = machine.step(Event::Started { may_ask: true }, at(NOW));
+        let mut command = machine.step(Step::Started { may_ask: true }, at(NOW));
         let (mut now, mut answers) = (NOW, took.iter());
         let registered = loop {
             command = match command {
@@ -66,13 +66,13 @@ fn a_waiter_whose_answers_are_slow_registers_behind_all_and_one_slow_answer_is_f
                     Some(took) => {
                         let sent = now;
                         now = now.plus(*took);
-                        machine.step(Event::Answered { answer: Ok(BUSY), sent }, at(now))
+                        machine.step(Step::Answered { answer: Ok(BUSY), sent }, at(now))
                     }
                     None => break register,
                 },
-                Command::Subscribe { .. } => machine.step(Event::Subscribed(true), at(now)),
-                Command::Sleep { .. } => machine.step(Event::Woken, at(now)),
-                Command::Look => machine.step(Event::Stands(Stand::Ask), at(now)),
+                Command::Subscribe { .. } => machine.step(Step::Subscribed(true), at(now)),
+                Command::Sleep { .. } => machine.step(Step::Woken, at(now)),
+                Command::Look => machine.step(Step::Stands(Stand::Ask), at(now)),
                 other => panic!("{other:?}"),
             };
         };
@@ -83,13 +83,13 @@ fn a_waiter_whose_answers_are_slow_registers_behind_all_and_one_slow_answer_is_f
 #[test]
 fn where_the_store_has_a_queue_a_waiter_takes_its_place_behind_its_own_process_too() {
     let mut machine = machine(Patience::Forever, true).queueing(true);
-    assert!(matches!(machine.step(Event::Started { may_ask: false }, at(NOW)), Command::Look));
-    assert!(matches!(machine.step(Event::Stands(Stand::Wait), at(NOW)), Command::Sleep { .. }), "it is not first");
-    assert!(matches!(machine.step(Event::Stands(Stand::Behind), at(NOW)), Command::Ask { .. }));
+    assert!(matches!(machine.step(Step::Started { may_ask: false }, at(NOW)), Command::Look));
+    assert!(matches!(machine.step(Step::Stands(Stand::Wait), at(NOW)), Command::Sleep { .. }), "it is not first");
+    assert!(matches!(machine.step(Step::Stands(Stand::Behind), at(NOW)), Command::Ask { .. }));
     let placed = Attempt::Busy(Busy { retry_in: None, ahead: Some(1), placed: true, unseen: false });
     assert!(matches!(machine.step(answer(placed), at(NOW)), Command::Subscribe { .. }));
-    assert!(matches!(machine.step(Event::Subscribed(true), at(NOW)), Command::Look));
-    assert!(matches!(machine.step(Event::Stands(Stand::Behind), at(NOW)), Command::Ask { .. }), "what was notified in between");
+    assert!(matches!(machine.step(Step::Subscribed(true), at(NOW)), Command::Look));
+    assert!(matches!(machine.step(Step::Stands(Stand::Behind), at(NOW)), Command::Ask { .. }), "what was notified in between");
     assert!(matches!(machine.step(answer(placed), at(NOW)), Command::Sleep { listen: true, .. }));
     assert!(machine.leave(None).is_some(), "its place is undone");
 }
@@ -98,22 +98,22 @@ fn where_the_store_has_a_queue_a_waiter_takes_its_place_behind_its_own_process_t
 fn during_a_back_off_a_waiter_registers_once_and_is_not_granted() {
     let mut machine = machine(Patience::Forever, true).woken_in_turn(true);
     let until = NOW.plus(Duration::from_millis(20));
-    let backs_off = Event::Stands(Stand::BackOff { until });
-    assert!(matches!(machine.step(Event::Started { may_ask: false }, at(NOW)), Command::Look));
+    let backs_off = Step::Stands(Stand::BackOff { until });
+    assert!(matches!(machine.step(Step::Started { may_ask: false }, at(NOW)), Command::Look));
     assert!(matches!(machine.step(backs_off.clone(), at(NOW)), Command::Subscribe { .. }));
-    assert!(matches!(machine.step(Event::Subscribed(true), at(NOW)), Command::Look));
+    assert!(matches!(machine.step(Step::Subscribed(true), at(NOW)), Command::Look));
     assert_eq!(registers(&machine.step(backs_off.clone(), at(NOW))), Some(Register::Only));
     let unseen = Attempt::Busy(Busy { retry_in: None, ahead: None, placed: false, unseen: true });
     assert!(matches!(machine.step(answer(unseen), at(NOW)), Command::Look), "the back-off goes on");
     assert!(matches!(machine.step(backs_off, at(NOW)), Command::Sleep { listen: true, .. }));
-    let later = machine.step(Event::Stands(Stand::BackOff { until: until.plus(LIMIT) }), at(until));
+    let later = machine.step(Step::Stands(Stand::BackOff { until: until.plus(LIMIT) }), at(until));
     assert_eq!(registers(&later), Some(Register::Only), "it may have been woken since");
 }
 
 #[test]
 fn the_uncontended_way_is_one_request() {
     let mut machine = machine(Patience::Forever, true);
-    assert!(matches!(machine.step(Event::Started { may_ask: true }, at(NOW)), Command::Ask { sent: NOW, limit: LIMIT, .. }));
+    assert!(matches!(machine.step(Step::Started { may_ask: true }, at(NOW)), Command::Ask { sent: NOW, limit: LIMIT, .. }));
     assert!(matches!(machine.step(answer(GRANTED), at(NOW)), Command::Grant { handed_over: false, .. }));
     assert_eq!(machine.leave(None), None);
 }
@@ -121,18 +121,18 @@ fn the_uncontended_way_is_one_request() {
 #[test]
 fn a_try_asks_whoever_is_before_it_and_gives_up_when_busy() {
     let mut machine = machine(Patience::Try, true);
-    assert!(matches!(machine.step(Event::Started { may_ask: false }, at(NOW)), Command::Ask { .. }));
+    assert!(matches!(machine.step(Step::Started { may_ask: false }, at(NOW)), Command::Ask { .. }));
     assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::GiveUp));
 }
 
 #[test]
 fn busy_subscribes_asks_again_and_then_sleeps_for_less_than_a_second() {
     let mut machine = machine(Patience::Forever, false);
-    machine.step(Event::Started { may_ask: true }, at(NOW));
+    machine.step(Step::Started { may_ask: true }, at(NOW));
     assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Subscribe { .. }));
-    assert!(matches!(machine.step(Event::Subscribed(true), at(NOW)), Command::Ask { .. }), "a notification may have been missed");
+    assert!(matches!(machine.step(Step::Subscribed(true), at(NOW)), Command::Ask { .. }), "a notification may have been missed");
     assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Sleep { until, listen: true } if until == NOW.plus(POLL)));
-    assert!(matches!(machine.step(Event::Woken, at(NOW)), Command::Ask { .. }));
+    assert!(matches!(machine.step(Step::Woken, at(NOW)), Command::Ask { .. }));
 }
 
 /// Where places do not end by themselves the first waiter of the process may stand behind it at the store.
@@ -140,11 +140,11 @@ fn busy_subscribes_asks_again_and_then_sleeps_for_less_than_a_second() {
 fn a_waiter_that_may_have_a_place_asks_whatever_its_place_in_the_process() {
     for in_session in [false, true] {
         let mut machine = machine(Patience::Forever, true).placed_if_unknown(in_session);
-        machine.step(Event::Started { may_ask: true }, at(NOW));
+        machine.step(Step::Started { may_ask: true }, at(NOW));
         let error = Error::new(ErrorKind::Indeterminate, "no answer");
-        machine.step(Event::Answered { answer: Err(error), sent: NOW }, at(NOW));
-        assert!(matches!(machine.step(Event::Woken, at(NOW)), Command::Look));
-        let command = machine.step(Event::Stands(Stand::Wait), at(NOW));
+        machine.step(Step::Answered { answer: Err(error), sent: NOW }, at(NOW));
+        assert!(matches!(machine.step(Step::Woken, at(NOW)), Command::Look));
+        let command = machine.step(Step::Stands(Stand::Wait), at(NOW));
         assert_eq!(matches!(command, Command::Ask { .. }), in_session, "{command:?}");
     }
 }
@@ -152,20 +152,20 @@ fn a_waiter_that_may_have_a_place_asks_whatever_its_place_in_the_process() {
 #[test]
 fn without_a_subscription_it_polls_and_tries_to_subscribe_again() {
     let mut machine = machine(Patience::Forever, false);
-    machine.step(Event::Started { may_ask: true }, at(NOW));
+    machine.step(Step::Started { may_ask: true }, at(NOW));
     machine.step(answer(BUSY), at(NOW));
     assert!(
-        matches!(machine.step(Event::Subscribed(false), at(NOW)), Command::Sleep { until, listen: false } if until == NOW.plus(POLL))
+        matches!(machine.step(Step::Subscribed(false), at(NOW)), Command::Sleep { until, listen: false } if until == NOW.plus(POLL))
     );
-    assert!(matches!(machine.step(Event::Woken, at(NOW)), Command::Ask { .. }));
+    assert!(matches!(machine.step(Step::Woken, at(NOW)), Command::Ask { .. }));
     assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Subscribe { .. }));
 }
 
 #[test]
 fn a_waiter_behind_a_local_holder_asks_after_a_poll() {
     let mut machine = machine(Patience::Forever, true);
-    assert!(matches!(machine.step(Event::Started { may_ask: false }, at(NOW)), Command::Look));
-    let behind = Event::Stands(Stand::Behind);
+    assert!(matches!(machine.step(Step::Started { may_ask: false }, at(NOW)), Command::Look));
+    let behind = Step::Stands(Stand::Behind);
     assert!(matches!(machine.step(behind.clone(), at(NOW)), Command::Sleep { until, .. } if until == NOW.plus(POLL)));
     assert!(matches!(machine.step(behind, at(NOW.plus(POLL))), Command::Ask { .. }));
 }
@@ -173,15 +173,15 @@ fn a_waiter_behind_a_local_holder_asks_after_a_poll() {
 #[test]
 fn a_waiter_behind_a_local_holder_subscribes_after_a_while_and_asks_no_sooner_for_it() {
     let mut machine = machine(Patience::Forever, true).listening_behind(true);
-    machine.step(Event::Started { may_ask: false }, at(NOW));
-    let (behind, later) = (Event::Stands(Stand::Behind), NOW.plus(LISTEN_AFTER));
+    machine.step(Step::Started { may_ask: false }, at(NOW));
+    let (behind, later) = (Step::Stands(Stand::Behind), NOW.plus(LISTEN_AFTER));
     assert!(matches!(machine.step(behind.clone(), at(NOW)), Command::Sleep { until, .. } if until == later));
     assert!(matches!(machine.step(behind.clone(), at(later)), Command::Subscribe { .. }));
-    assert!(matches!(machine.step(Event::Subscribed(true), at(later)), Command::Look));
+    assert!(matches!(machine.step(Step::Subscribed(true), at(later)), Command::Look));
     for _ in 0..3 {
         let slept = machine.step(behind.clone(), at(later));
         assert!(matches!(slept, Command::Sleep { until, listen: true } if until == NOW.plus(POLL)));
-        assert!(matches!(machine.step(Event::Woken, at(later)), Command::Look), "notified");
+        assert!(matches!(machine.step(Step::Woken, at(later)), Command::Look), "notified");
     }
     assert!(matches!(machine.step(behind, at(NOW.plus(POLL))), Command::Ask { .. }));
 }
@@ -189,26 +189,26 @@ fn a_waiter_behind_a_local_holder_subscribes_after_a_while_and_asks_no_sooner_fo
 #[test]
 fn a_back_off_is_a_timer_with_a_subscription_and_no_request() {
     let mut machine = machine(Patience::Forever, true);
-    machine.step(Event::Started { may_ask: false }, at(NOW));
+    machine.step(Step::Started { may_ask: false }, at(NOW));
     let until = NOW.plus(Duration::from_millis(20));
-    assert!(matches!(machine.step(Event::Stands(Stand::BackOff { until }), at(NOW)), Command::Subscribe { .. }));
-    assert!(matches!(machine.step(Event::Subscribed(true), at(NOW)), Command::Look));
-    let slept = machine.step(Event::Stands(Stand::BackOff { until }), at(NOW));
+    assert!(matches!(machine.step(Step::Stands(Stand::BackOff { until }), at(NOW)), Command::Subscribe { .. }));
+    assert!(matches!(machine.step(Step::Subscribed(true), at(NOW)), Command::Look));
+    let slept = machine.step(Step::Stands(Stand::BackOff { until }), at(NOW));
     assert!(matches!(slept, Command::Sleep { until: end, listen: true } if end == until));
 }
 
 #[test]
 fn patience_counts_from_the_sending_of_the_first_request_that_failed() {
     let mut machine = machine(Patience::Forever, false);
-    let (mut now, mut command) = (NOW, machine.step(Event::Started { may_ask: true }, at(NOW)));
+    let (mut now, mut command) = (NOW, machine.step(Step::Started { may_ask: true }, at(NOW)));
     while let Command::Ask { limit, .. } = command {
         let sent = now;
         now = now.plus(limit);
         let error = Error::new(ErrorKind::Indeterminate, "no answer");
-        command = machine.step(Event::Answered { answer: Err(error), sent }, at(now));
+        command = machine.step(Step::Answered { answer: Err(error), sent }, at(now));
         if let Command::Sleep { until, .. } = command {
             now = until;
-            command = machine.step(Event::Woken, at(now));
+            command = machine.step(Step::Woken, at(now));
         }
     }
     assert!(matches!(command, Command::Fail(_)));
@@ -219,10 +219,10 @@ fn patience_counts_from_the_sending_of_the_first_request_that_failed() {
 #[test]
 fn a_waiter_with_a_place_in_the_store_asks_whatever_its_place_here() {
     let mut machine = machine(Patience::Forever, true);
-    machine.step(Event::Started { may_ask: true }, at(NOW));
+    machine.step(Step::Started { may_ask: true }, at(NOW));
     machine.step(answer(Attempt::Busy(Busy { placed: true, ..Busy::default() })), at(NOW));
-    machine.step(Event::Subscribed(true), at(NOW));
-    assert!(matches!(machine.step(Event::Stands(Stand::Wait), at(NOW)), Command::Ask { .. }));
+    machine.step(Step::Subscribed(true), at(NOW));
+    assert!(matches!(machine.step(Step::Stands(Stand::Wait), at(NOW)), Command::Ask { .. }));
     assert!(matches!(machine.step(answer(BUSY), at(NOW)), Command::Sleep { until, listen: true } if until == NOW.plus(POLL)));
 }
 
@@ -237,8 +237,8 @@ fn hold() -> WireHold {
 fn a_hold_that_passed_to_it_is_used_soon_or_not_at_all() {
     for (paused, used) in [(0, true), (49, true), (50, false), (3_600_000, false)] {
         let mut machine = machine(Patience::Forever, true);
-        machine.step(Event::Started { may_ask: false }, at(NOW));
-        let stands = Event::Stands(Stand::Passed { hold: hold(), since: NOW });
+        machine.step(Step::Started { may_ask: false }, at(NOW));
+        let stands = Step::Stands(Stand::Passed { hold: hold(), since: NOW });
         let command = machine.step(stands, at(NOW.plus(Duration::from_millis(paused))));
         match command {
             Command::Grant { handed_over: true, moved: Some(Moved { owner, .. }), sent: NOW, .. } => {
@@ -254,47 +254,47 @@ fn a_hold_that_passed_to_it_is_used_soon_or_not_at_all() {
 #[test]
 fn what_its_own_owner_left_is_undone_when_it_holds_under_another() {
     let mut machine = machine(Patience::Forever, true);
-    machine.step(Event::Started { may_ask: true }, at(NOW));
-    machine.step(Event::Answered { answer: Err(Error::new(ErrorKind::Indeterminate, "?")), sent: NOW }, at(NOW));
-    machine.step(Event::Woken, at(NOW));
-    assert!(matches!(machine.step(Event::Stands(Stand::Passed { hold: hold(), since: NOW }), at(NOW)), Command::Grant { .. }));
+    machine.step(Step::Started { may_ask: true }, at(NOW));
+    machine.step(Step::Answered { answer: Err(Error::new(ErrorKind::Indeterminate, "?")), sent: NOW }, at(NOW));
+    machine.step(Step::Woken, at(NOW));
+    assert!(matches!(machine.step(Step::Stands(Stand::Passed { hold: hold(), since: NOW }), at(NOW)), Command::Grant { .. }));
     assert!(machine.has_left_beside().is_some_and(|left| left.unanswered == 1 && left.settled_after == NOW.plus(LIMIT)));
     assert_eq!(machine.leave(None), None);
 }
 
-fn events() -> impl Strategy<Value = Event> {
+fn events() -> impl Strategy<Value = Step> {
     let sent = |by: u64| NOW.plus(Duration::from_millis(by));
     let busy = any::<bool>().prop_map(|placed| answer(Attempt::Busy(Busy { placed, ..Busy::default() })));
     prop_oneof![
         3 => busy,
         1 => Just(answer(GRANTED)),
         1 => Just(answer(Attempt::Late)),
-        2 => Just(Event::Answered { answer: Err(Error::new(ErrorKind::Indeterminate, "?")), sent: NOW }),
-        1 => Just(Event::Answered { answer: Err(Error::new(ErrorKind::WrongKind, "no")), sent: NOW }),
-        2 => any::<bool>().prop_map(Event::Subscribed),
-        3 => Just(Event::Woken),
-        1 => Just(Event::Stands(Stand::Wait)),
-        1 => Just(Event::Stands(Stand::Behind)),
-        2 => Just(Event::Stands(Stand::Ask)),
-        1 => (0_u64..40).prop_map(move |by| Event::Stands(Stand::BackOff { until: sent(by) })),
-        1 => Just(Event::Stands(Stand::HandedOver { attempt: None, sent: NOW, not_after: NOW.plus(LIMIT), moved: None })),
+        2 => Just(Step::Answered { answer: Err(Error::new(ErrorKind::Indeterminate, "?")), sent: NOW }),
+        1 => Just(Step::Answered { answer: Err(Error::new(ErrorKind::WrongKind, "no")), sent: NOW }),
+        2 => any::<bool>().prop_map(Step::Subscribed),
+        3 => Just(Step::Woken),
+        1 => Just(Step::Stands(Stand::Wait)),
+        1 => Just(Step::Stands(Stand::Behind)),
+        2 => Just(Step::Stands(Stand::Ask)),
+        1 => (0_u64..40).prop_map(move |by| Step::Stands(Stand::BackOff { until: sent(by) })),
+        1 => Just(Step::Stands(Stand::HandedOver { attempt: None, sent: NOW, not_after: NOW.plus(LIMIT), moved: None })),
         1 => any::<bool>().prop_map(|own| {
             let moved = if own { None } else { Some(Moved { owner: hold().owner, passes: 0 }) };
-            Event::Stands(Stand::HandedOver { attempt: Some(GRANTED), sent: NOW, not_after: NOW.plus(LIMIT), moved })
+            Step::Stands(Stand::HandedOver { attempt: Some(GRANTED), sent: NOW, not_after: NOW.plus(LIMIT), moved })
         }),
-        2 => (0_u64..100_000).prop_map(move |by| Event::Stands(Stand::Passed { hold: hold(), since: sent(by) })),
-        1 => Just(Event::Stands(Stand::Revoked)),
+        2 => (0_u64..100_000).prop_map(move |by| Step::Stands(Stand::Passed { hold: hold(), since: sent(by) })),
+        1 => Just(Step::Stands(Stand::Revoked)),
     ]
 }
 
 /// Whether an event can follow a command.
-fn follows(command: &Command, event: &Event) -> bool {
+fn follows(command: &Command, event: &Step) -> bool {
     matches!(
         (command, event),
-        (Command::Ask { .. }, Event::Answered { .. } | Event::Revoked)
-            | (Command::Subscribe { .. }, Event::Subscribed(_))
-            | (Command::Sleep { .. } | Command::NewOwner { .. }, Event::Woken)
-            | (Command::Look, Event::Stands(_))
+        (Command::Ask { .. }, Step::Answered { .. } | Step::Revoked)
+            | (Command::Subscribe { .. }, Step::Subscribed(_))
+            | (Command::Sleep { .. } | Command::NewOwner { .. }, Step::Woken)
+            | (Command::Look, Step::Stands(_))
     )
 }
 
@@ -314,22 +314,22 @@ proptest! {
         };
         let mut machine = machine(patience, queued);
         let (mut now, mut unanswered, mut placed, mut held) = (NOW, 0, false, false);
-        let mut command = machine.step(Event::Started { may_ask: !queued }, at(now));
+        let mut command = machine.step(Step::Started { may_ask: !queued }, at(now));
         for (event, pause) in steps {
             if !follows(&command, &event) {
                 continue;
             }
             now = now.plus(Duration::from_millis(pause));
             match &event {
-                Event::Answered { answer: Ok(Attempt::Busy(busy)), .. } => placed |= busy.placed,
-                Event::Answered { answer: Err(error), .. } if error.may_have_taken() => unanswered += 1,
-                Event::Stands(Stand::HandedOver { attempt: None, .. }) => unanswered += 1,
+                Step::Answered { answer: Ok(Attempt::Busy(busy)), .. } => placed |= busy.placed,
+                Step::Answered { answer: Err(error), .. } if error.may_have_taken() => unanswered += 1,
+                Step::Stands(Stand::HandedOver { attempt: None, .. }) => unanswered += 1,
                 _ => {}
             }
-            let revoked = matches!(event, Event::Stands(Stand::Revoked));
-            let waits_locally = matches!(event, Event::Stands(Stand::Wait));
+            let revoked = matches!(event, Step::Stands(Stand::Revoked));
+            let waits_locally = matches!(event, Step::Stands(Stand::Wait));
             let paused = match &event {
-                Event::Stands(Stand::Passed { since, .. }) => Some(now.since(*since)),
+                Step::Stands(Stand::Passed { since, .. }) => Some(now.since(*since)),
                 _ => None,
             };
             command = machine.step(event, at(now));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::LocalQueue;
-use super::owner::Place;
+use super::owner::OwnedPlace;
 use crate::backend::Claim;
 use crate::name::Name;
 use crate::owner::WireOwner;
@@ -40,5 +40,5 @@ pub(crate) struct Grounds {
     /// Held until then at most, however often it is renewed.
     pub(crate) until: Instant,
     /// The place with the [`Owner`](super::Owner) that may re-enter it.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<OwnedPlace>,
 }

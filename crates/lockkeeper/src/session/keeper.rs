@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::link::Way;
+use super::link::Connection;
 use super::supervised::supervised;
 use super::{Core, Hold, liveness, lock};
 use crate::backend::{Backend, ClientCard, Event, LossReason, Renew, Renewed};
@@ -85,7 +85,7 @@ async fn rounds(core: &Arc<Core>, connection: &Arc<dyn Backend>, anew: bool) {
             let (core, connection, card) = (Arc::clone(core), Arc::clone(connection), card(core));
             runtime::spawn(async move {
                 if let Err(error) =
-                    core.call_by(Way::Keeper, core.settings.command_timeout, || connection.announce(card, CARD_TTL)).await
+                    core.call_by(Connection::Keeper, core.settings.command_timeout, || connection.announce(card, CARD_TTL)).await
                 {
                     log!(debug, %error, "could not tell the store who we are");
                 }
@@ -164,7 +164,7 @@ async fn renew(core: Arc<Core>, connection: Arc<dyn Backend>, batch: Vec<Weak<Ho
     if batch.is_empty() {
         return;
     }
-    let mut answers = match core.call_by(Way::Keeper, core.settings.limit(shortest), || connection.renew(requests)).await {
+    let mut answers = match core.call_by(Connection::Keeper, core.settings.limit(shortest), || connection.renew(requests)).await {
         Ok(answers) => answers,
         Err(error) => vec![Err(error); batch.len()],
     };

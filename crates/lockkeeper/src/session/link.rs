@@ -32,7 +32,7 @@ const ENDED: u8 = 2;
 
 /// The connections of a client. One may work while the other does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Connection {
     Callers,
     Keeper,
 }
@@ -100,7 +100,7 @@ impl Core {
     /// itself, for each of them.
     ///
     /// A request without an answer was sent `silent_for` ago.
-    pub(super) fn note_answer(&self, way: Way, error: Option<&Error>, silent_for: Duration) {
+    pub(super) fn note_answer(&self, way: Connection, error: Option<&Error>, silent_for: Duration) {
         if let Some(error) = error {
             self.notify(&Event::RequestFailed { error });
         }
@@ -144,7 +144,7 @@ impl Core {
     }
 
     /// Remembers a failed request; whether it is the first one, and whether to tell.
-    fn link_failed(&self, way: Way, error: &Error, silent_for: Duration) -> (bool, bool) {
+    fn link_failed(&self, way: Connection, error: &Error, silent_for: Duration) -> (bool, bool) {
         let now = self.runtime.now();
         let began = Instant::from_nanos(now.as_nanos().saturating_sub(silent_for.as_nanos() as u64));
         let mut outages = lock(&self.link.outages);
@@ -179,7 +179,7 @@ impl Core {
         }
         let now = self.runtime.now();
         let mut outages = lock(&self.link.outages);
-        let callers = outages[Way::Callers as usize].as_mut();
+        let callers = outages[Connection::Callers as usize].as_mut();
         let Some(outage) = callers.filter(|outage| outage.is_believed(now)) else { return Ok(()) };
         let lasted = now.since(outage.began);
         if lasted < patience.bearable(&self.settings) {
@@ -200,7 +200,7 @@ impl Core {
         if !self.is_connected() && !self.link.is_spread {
             let now = self.runtime.now();
             let outages = lock(&self.link.outages);
-            if let Some(outage) = outages[Way::Callers as usize].as_ref().filter(|outage| outage.is_believed(now)) {
+            if let Some(outage) = outages[Connection::Callers as usize].as_ref().filter(|outage| outage.is_believed(now)) {
                 trouble.began(outage.began);
             }
         }

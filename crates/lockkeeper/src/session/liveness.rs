@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::link::Way;
+use super::link::Connection;
 use super::supervised::supervised;
 use super::{Core, Hold, keeper, lock};
 use crate::backend::{Backend, Event, KeptAlive, LossReason, StoreEvent, StoreEvents};
@@ -56,7 +56,7 @@ pub(super) async fn keep(core: &Arc<Core>, connection: &Arc<dyn Backend>) {
 async fn keep_alive(core: &Core, connection: &Arc<dyn Backend>, lasts: Duration) {
     loop {
         let sent = core.runtime.now();
-        let next = match core.call_by(Way::Keeper, core.settings.limit(lasts), || connection.keep_alive()).await {
+        let next = match core.call_by(Connection::Keeper, core.settings.limit(lasts), || connection.keep_alive()).await {
             Ok(kept) => {
                 kept_alive(core, sent, kept);
                 sent.plus(lasts / 3)

@@ -303,6 +303,8 @@ impl State {
 }
 
 #[cfg(test)]
+mod leaving_tests;
+#[cfg(test)]
 mod passing_tests;
 #[cfg(test)]
 mod tests;

@@ -42,10 +42,10 @@ pub(crate) use grounds::Grounds;
 pub(crate) use hold::Hold;
 pub(crate) use local_queue::{Closing, LocalQueue, Turn, Wanted};
 pub(crate) use owner::{Entry, Ticket};
-pub(crate) use patience::{Patience, late, pause};
+pub(crate) use patience::{Patience, late};
 pub(crate) use releaser::Undo;
 pub(crate) use shared::Core;
-pub(crate) use step::{Command, Event as Step, Left, Moment};
+pub(crate) use step::{Command, Left, Moment, Step};
 pub(crate) use wire_hold::{MOST_PASSES, Moved, WireHold};
 
 use std::mem::ManuallyDrop;

@@ -30,9 +30,9 @@ use crate::runtime::sync::{Mutex, Notify};
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-pub struct Owner(Arc<Inner>);
+pub struct Owner(Arc<OwnerState>);
 
-struct Inner {
+struct OwnerState {
     client: ClientId,
     holds: Mutex<HashMap<Name, Sides>>,
     changed: Notify,
@@ -57,20 +57,20 @@ pub(crate) enum Entry {
 
 /// The right to take a lock for an owner; gives it up when dropped unfilled.
 pub(crate) struct Ticket {
-    place: Place,
+    place: OwnedPlace,
     filled: bool,
 }
 
 /// Where an owner keeps a hold.
-pub(crate) struct Place {
-    inner: Weak<Inner>,
+pub(crate) struct OwnedPlace {
+    inner: Weak<OwnerState>,
     name: Name,
     side: usize,
 }
 
 impl Owner {
     pub(crate) fn new(client: ClientId) -> Self {
-        Self(Arc::new(Inner { client, holds: Mutex::default(), changed: Notify::new() }))
+        Self(Arc::new(OwnerState { client, holds: Mutex::default(), changed: Notify::new() }))
     }
 
     /// Whether `self` and `other` are the same owner.
@@ -122,7 +122,7 @@ impl Owner {
             ));
         }
         holds.entry(name.clone()).or_default()[usize::from(shared)] = Some(Slot::Taking);
-        let place = Place { inner: Arc::downgrade(&self.0), name: name.clone(), side: usize::from(shared) };
+        let place = OwnedPlace { inner: Arc::downgrade(&self.0), name: name.clone(), side: usize::from(shared) };
         Ok(Some(Entry::Outermost(Ticket { place, filled: false }, other_side.map(|hold| hold.grounds.owner))))
     }
 
@@ -141,9 +141,9 @@ impl Owner {
 
 impl Ticket {
     /// Where the hold is to be kept.
-    pub(crate) fn place(&self) -> Place {
-        let Place { inner, name, side } = &self.place;
-        Place { inner: Weak::clone(inner), name: name.clone(), side: *side }
+    pub(crate) fn place(&self) -> OwnedPlace {
+        let OwnedPlace { inner, name, side } = &self.place;
+        OwnedPlace { inner: Weak::clone(inner), name: name.clone(), side: *side }
     }
 
     pub(crate) fn fill(mut self, hold: &Arc<Hold>) {
@@ -160,7 +160,7 @@ impl Drop for Ticket {
     }
 }
 
-impl Place {
+impl OwnedPlace {
     /// The owner, if it is still in use.
     pub(super) fn owner(&self) -> Option<Owner> {
         self.inner.upgrade().map(Owner)

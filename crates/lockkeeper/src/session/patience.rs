@@ -50,7 +50,7 @@ impl Patience {
             Self::Try => settings.command_timeout / 3 * 2,
             Self::For(wait) => wait,
             Self::Limited { wait, outage } => wait.min(outage),
-            Self::Forever => settings.patience,
+            Self::Forever => settings.outage_timeout,
         }
     }
 }

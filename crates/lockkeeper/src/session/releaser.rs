@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use super::link::Way;
+use super::link::Connection;
 use super::local_queue::{Delivered, Handing, Unclaimed};
 use super::{Core, Grounds, Hold, LocalQueue, Trouble, UnderWay, lock};
 use crate::backend::{Attempt, Backend, Event, Kind, LossReason, Release, Released};
@@ -98,7 +98,7 @@ impl Core {
         let Grounds { lease, queue, unsettled_until, .. } = &hold.grounds;
         let request = hold.release_request();
         let settled = request.settle || is_settled(*unsettled_until, || self.runtime.now());
-        let released = match self.send_release(Way::Callers, &*self.backend, request, *lease, queue.as_ref()).await {
+        let released = match self.send_release(Connection::Callers, &*self.backend, request, *lease, queue.as_ref()).await {
             Ok(released) => released,
             Err(error) => Box::pin(self.release_again(hold, error)).await?,
         };
@@ -124,7 +124,7 @@ impl Core {
             let now = self.runtime.now();
             let pause = trouble.again(error, now)?;
             self.runtime.sleep_until(now.plus(pause)).await;
-            match self.send_release(Way::Callers, &*self.backend, hold.release_request(), *lease, queue.as_ref()).await {
+            match self.send_release(Connection::Callers, &*self.backend, hold.release_request(), *lease, queue.as_ref()).await {
                 Ok(released) => return Ok(Released { held: released.held || maybe_done, ..released }),
                 Err(next) => error = next,
             }
@@ -136,7 +136,7 @@ impl Core {
     /// Written out as a future, because it is part of every caller's future: it is half the size of an `async fn`.
     fn send_release<'a>(
         &'a self,
-        way: Way,
+        way: Connection,
         via: &'a dyn Backend,
         mut request: Release,
         lease: Duration,
@@ -204,7 +204,7 @@ impl Core {
             let answer = {
                 // Boxed: most of many undos wait for a slot.
                 let queue = undo.queue.as_ref();
-                let mut sent = Box::pin(self.send_release(Way::Keeper, via, undo.release.clone(), undo.lease, queue));
+                let mut sent = Box::pin(self.send_release(Connection::Keeper, via, undo.release.clone(), undo.lease, queue));
                 tokio::select! {
                     biased;
                     answer = &mut sent => answer,

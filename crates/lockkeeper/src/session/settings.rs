@@ -14,7 +14,7 @@ pub struct Settings {
     /// How long one request may take before its outcome counts as unknown. Default: 3 s; never more than a quarter of the lease.
     pub command_timeout: Duration,
     /// How long an unreachable store is tried again before a call without a wait limit gives up. Default: 10 s.
-    pub patience: Duration,
+    pub outage_timeout: Duration,
     /// How long a waiter's place in a store's queue is kept without a sign of life. Default: 5 s.
     pub place: Duration,
     /// How long dropping the last client blocks while releases are pending. Default: 500 ms; zero turns it off.
@@ -26,7 +26,7 @@ impl Default for Settings {
         Self {
             lease: Duration::from_secs(30),
             command_timeout: Duration::from_secs(3),
-            patience: Duration::from_secs(10),
+            outage_timeout: Duration::from_secs(10),
             place: Duration::from_secs(5),
             drop_timeout: Duration::from_millis(500),
         }

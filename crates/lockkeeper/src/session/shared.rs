@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 
-use super::link::{Link, Way};
+use super::link::{Connection, Link};
 use super::liveness::Ended;
 use super::marks::Marks;
 use super::queues::Queues;
@@ -162,21 +162,21 @@ impl Core {
         limit: Duration,
         reply: impl Future<Output = Result<T>> + Unpin,
     ) -> impl Future<Output = Result<T>> + Unpin {
-        self.call_by(Way::Callers, limit, || reply)
+        self.call_by(Connection::Callers, limit, || reply)
     }
 
     /// As [`call`](Self::call), on the connection that is named. The store may be the user's: a panic in it is the caller's, but it must not end the
     /// keeper. There it is an answer that tells nothing.
     pub(super) fn call_by<T, R>(
         &self,
-        way: Way,
+        way: Connection,
         limit: Duration,
         ask: impl FnOnce() -> R,
     ) -> impl Future<Output = Result<T>> + Unpin
     where
         R: Future<Output = Result<T>> + Unpin,
     {
-        let for_keeper = way == Way::Keeper;
+        let for_keeper = way == Connection::Keeper;
         let reply = if for_keeper { runtime::caught(ask) } else { Some(ask()) };
         let mut reply = reply.map(|reply| runtime::within(limit, reply));
         std::future::poll_fn(move |cx| {

@@ -10,7 +10,7 @@ use crate::runtime::Instant;
 
 /// What happened.
 #[derive(Clone, Debug)]
-pub(crate) enum Event {
+pub(crate) enum Step {
     /// The call begins. `may_ask`: nobody of this process is before it.
     Started { may_ask: bool },
     /// Where it stands in the local queue.

@@ -19,10 +19,10 @@ use crate::session::{Command, Entry, Held, LocalQueue, Owner, Patience, Session}
 
 /// What a handle points at: a name at a store, and for whom. Cheap to clone: every call owns one.
 #[derive(Clone)]
-pub(super) struct Target(Arc<Inner>);
+pub(super) struct Target(Arc<TargetState>);
 
 #[derive(Clone)]
-pub(super) struct Inner {
+pub(super) struct TargetState {
     pub(super) session: Session,
     /// A bad name is told when the handle is used, so that making a handle needs no `?`.
     name: Result<Name>,
@@ -41,7 +41,14 @@ impl Target {
     }
 
     pub(super) fn of(session: &Session, name: Result<Name>) -> Self {
-        Self(Arc::new(Inner { session: session.clone(), name, owner: None, queue: None, writers: None, size_checked: None }))
+        Self(Arc::new(TargetState {
+            session: session.clone(),
+            name,
+            owner: None,
+            queue: None,
+            writers: None,
+            size_checked: None,
+        }))
     }
 
     /// The same, with the local queue for its name.
@@ -57,7 +64,7 @@ impl Target {
     }
 
     pub(super) fn owned_by(&self, owner: &Owner) -> Self {
-        Self(Arc::new(Inner { owner: Some(owner.clone()), ..(*self.0).clone() }))
+        Self(Arc::new(TargetState { owner: Some(owner.clone()), ..(*self.0).clone() }))
     }
 
     /// Of a semaphore: its size is checked by the first request that the store answers, and by no later one.
@@ -95,9 +102,9 @@ impl Target {
 }
 
 impl Deref for Target {
-    type Target = Inner;
+    type Target = TargetState;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &TargetState {
         &self.0
     }
 }

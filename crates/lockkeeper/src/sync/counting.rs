@@ -3,20 +3,20 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use super::call::{Limits, Running, Target};
-use super::wait::{Look, Looked, wait};
-use crate::backend::{Busy, Count, CountOp, CountOutcome, Counted, Subscription, Watch};
+use super::sleep::sleep;
+use crate::backend::{Attempt, Busy, Count, CountOp, CountOutcome, Counted, Subscription, Watch};
 use crate::error::{Error, ErrorKind, Result};
-use crate::runtime::Instant;
-use crate::session::Trouble;
+use crate::runtime::{self, Instant, log};
+use crate::session::{Acquisition, Command, Moment, Step, Trouble};
 
 /// Carries out `op` once, however often it has to be sent.
-pub(super) async fn count(target: &Target, op: CountOp) -> Result<Counted> {
-    count_by(target, op, Instant::NEVER).await
+pub(super) fn count(target: &Target, op: CountOp) -> impl Future<Output = Result<Counted>> + Send + use<> {
+    let target = target.clone();
+    async move { count_by(&target, op, Instant::NEVER).await }
 }
 
 /// The same, for one who waits until `deadline`.
@@ -125,47 +125,70 @@ impl Future for WaitCall {
     }
 }
 
+/// Waits as an acquisition does, without a local queue: each request is a count of its own.
 async fn wait_for(target: Target, op: CountOp, limits: Limits) -> Result<()> {
     let session = &target.session;
-    let began = session.core().runtime.now();
-    let patience = limits.patience();
+    let core = session.core();
+    let (began, patience) = (core.runtime.now(), limits.patience());
     let deadline = patience.deadline(began);
-    let mut watching = Watching { target: &target, op, deadline };
-    wait(session, patience, began, &mut watching).await?.ok_or_else(|| {
-        let waited = limits.timeout.unwrap_or_default();
-        Error::new(ErrorKind::Timeout, format!("timed out after {waited:?} waiting for {target:?}"))
-    })
+    core.check_outage(patience)?;
+    let mut machine = Acquisition::new(patience, began, core.settings.command_timeout, false, core.trouble(patience));
+    let mut subscription = None;
+    let mut event = Step::Started { may_ask: true };
+    loop {
+        let now = core.runtime.now();
+        event = match machine.step(event, Moment { now, poll: core.poll_after(now) }) {
+            Command::Ask { sent, .. } => {
+                session.check_open()?;
+                let answer = match counted(&target, op, deadline).await {
+                    Ok(true) => return Ok(()),
+                    Ok(false) => Ok(Attempt::Busy(Busy::default())),
+                    // It may have taken the permits: to take them again under another id would take them twice.
+                    Err(error) if error.kind() == ErrorKind::Indeterminate && !op.is_read() => return Err(error),
+                    Err(error) => Err(error),
+                };
+                Step::Answered { answer, sent }
+            }
+            Command::Subscribe { limit } => {
+                subscription = subscribe(&target, op, limit).await;
+                Step::Subscribed(subscription.is_some())
+            }
+            Command::Sleep { until, listen } => {
+                sleep(core, until, subscription.as_ref().filter(|_| listen), None).await;
+                Step::Woken
+            }
+            Command::GiveUp => {
+                let waited = limits.timeout.unwrap_or_default();
+                return Err(Error::new(ErrorKind::Timeout, format!("timed out after {waited:?} waiting for {target:?}")));
+            }
+            Command::Fail(error) => return Err(error),
+            // Only with a local queue, or an answer that grants.
+            Command::Look | Command::NewOwner { .. } | Command::Grant { .. } => Step::Woken,
+        };
+    }
+}
+
+/// Asks once whether what is waited for is there: a latch is waited for by reading it, permits by taking them.
+async fn counted(target: &Target, op: CountOp, deadline: Instant) -> Result<bool> {
+    let counted = count_by(target, op, deadline).await?;
+    Ok(if op.is_read() { counted.value == 0 } else { counted.done })
+}
+
+/// Listens to the store; `None` if it does not notify. Then the wait goes on by polling.
+async fn subscribe(target: &Target, op: CountOp, limit: Duration) -> Option<Subscription> {
+    let core = target.session.core();
+    let watch = Watch::number(target.name().ok()?.clone(), op.kind(), core.next_owner());
+    let subscribed = Box::pin(core.call(core.settings.command_timeout, core.backend.watch(watch)));
+    match runtime::within(limit, subscribed).await {
+        Some(Ok(subscription)) => return Some(subscription),
+        Some(Err(error)) => log!(debug, %error, "cannot subscribe; polling instead"),
+        None => log!(debug, "no answer to a subscription; polling instead"),
+    }
+    None
 }
 
 impl fmt::Debug for WaitCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WaitCall").field("name", &self.target).field("op", &self.op).field("limits", &self.limits).finish()
-    }
-}
-
-struct Watching<'a> {
-    target: &'a Target,
-    op: CountOp,
-    deadline: Instant,
-}
-
-impl Look for Watching<'_> {
-    type Found = ();
-
-    async fn look(&mut self) -> Result<Looked<()>> {
-        let counted = match count_by(self.target, self.op, self.deadline).await {
-            // It may have taken the permits: to take them again under another id would take them twice.
-            Err(error) if error.kind() == ErrorKind::Indeterminate && !self.op.is_read() => return Ok(Looked::Over(error)),
-            counted => counted?,
-        };
-        // A latch is waited for by reading it, permits by taking them.
-        let ready = if self.op.is_read() { counted.value == 0 } else { counted.done };
-        Ok(if ready { Looked::Ready(()) } else { Looked::Busy(Busy::default()) })
-    }
-
-    async fn listen(&mut self) -> Result<Arc<Subscription>> {
-        let core = self.target.session.core();
-        let watch = Watch::number(self.target.name()?.clone(), self.op.kind(), core.next_owner());
-        core.call(core.settings.command_timeout, core.backend.watch(watch)).await.map(Arc::new)
     }
 }

@@ -1,8 +1,10 @@
 //! A bare shared number of permits.
 
+use std::future::Future;
+
 use super::call::Target;
 use super::counting::{WaitCall, count};
-use crate::backend::{CountOp, CounterOp};
+use crate::backend::{CountOp, Counted, CounterOp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::Session;
 
@@ -52,8 +54,9 @@ impl CountingSemaphore {
     /// # Cancel safety
     ///
     /// Dropped while its request is on its way, the permits may be gone.
-    pub async fn try_acquire(&self, permits: u32) -> Result<bool> {
-        Ok(self.count(CounterOp::Take(permits)).await?.done)
+    pub fn try_acquire(&self, permits: u32) -> impl Future<Output = Result<bool>> + Send + use<> {
+        let counted = self.count(CounterOp::Take(permits));
+        async move { Ok(counted.await?.done) }
     }
 
     /// Adds `permits` and wakes those who wait; gives the number afterwards.
@@ -65,11 +68,14 @@ impl CountingSemaphore {
     /// # Cancel safety
     ///
     /// It may or may not have happened.
-    pub async fn release(&self, permits: u32) -> Result<i64> {
-        if permits == 0 {
-            return Err(Error::new(ErrorKind::InvalidArgument, "cannot release 0 permits; release at least 1"));
+    pub fn release(&self, permits: u32) -> impl Future<Output = Result<i64>> + Send + use<> {
+        let counted = self.count(CounterOp::Give(permits));
+        async move {
+            if permits == 0 {
+                return Err(Error::new(ErrorKind::InvalidArgument, "cannot release 0 permits; release at least 1"));
+            }
+            Ok(counted.await?.value)
         }
-        Ok(self.count(CounterOp::Give(permits)).await?.value)
     }
 
     /// Sets the number, only if it was never set; tells whether it did.
@@ -82,8 +88,9 @@ impl CountingSemaphore {
     ///
     /// It may or may not have happened.
     #[doc(alias = "trySetPermits")]
-    pub async fn try_set(&self, permits: u32) -> Result<bool> {
-        Ok(self.count(CounterOp::Init(permits)).await?.done)
+    pub fn try_set(&self, permits: u32) -> impl Future<Output = Result<bool>> + Send + use<> {
+        let counted = self.count(CounterOp::Init(permits));
+        async move { Ok(counted.await?.done) }
     }
 
     /// Adds to the number, or takes away also below zero; gives the number afterwards.
@@ -96,8 +103,9 @@ impl CountingSemaphore {
     ///
     /// It may or may not have happened.
     #[doc(alias = "addPermits")]
-    pub async fn add(&self, permits: i32) -> Result<i64> {
-        Ok(self.count(CounterOp::Add(permits)).await?.value)
+    pub fn add(&self, permits: i32) -> impl Future<Output = Result<i64>> + Send + use<> {
+        let counted = self.count(CounterOp::Add(permits));
+        async move { Ok(counted.await?.value) }
     }
 
     /// Sets the number to 0 and returns what it was, which may be negative.
@@ -110,8 +118,9 @@ impl CountingSemaphore {
     ///
     /// Dropped while its request is on its way, the permits may be gone.
     #[doc(alias = "drainPermits")]
-    pub async fn drain(&self) -> Result<i64> {
-        Ok(self.count(CounterOp::Drain).await?.value)
+    pub fn drain(&self) -> impl Future<Output = Result<i64>> + Send + use<> {
+        let counted = self.count(CounterOp::Drain);
+        async move { Ok(counted.await?.value) }
     }
 
     /// How many there are.
@@ -124,8 +133,9 @@ impl CountingSemaphore {
     ///
     /// Safe: it only reads.
     #[doc(alias = "availablePermits")]
-    pub async fn available(&self) -> Result<i64> {
-        Ok(self.count(CounterOp::Read).await?.value)
+    pub fn available(&self) -> impl Future<Output = Result<i64>> + Send + use<> {
+        let counted = self.count(CounterOp::Read);
+        async move { Ok(counted.await?.value) }
     }
 
     /// Removes it; tells whether it was there.
@@ -137,11 +147,12 @@ impl CountingSemaphore {
     /// # Cancel safety
     ///
     /// It may or may not have happened.
-    pub async fn remove(&self) -> Result<bool> {
-        Ok(self.count(CounterOp::Remove).await?.done)
+    pub fn remove(&self) -> impl Future<Output = Result<bool>> + Send + use<> {
+        let counted = self.count(CounterOp::Remove);
+        async move { Ok(counted.await?.done) }
     }
 
-    async fn count(&self, op: CounterOp) -> Result<crate::backend::Counted> {
-        count(&self.0, CountOp::Counter(op)).await
+    fn count(&self, op: CounterOp) -> impl Future<Output = Result<Counted>> + Send + use<> {
+        count(&self.0, CountOp::Counter(op))
     }
 }

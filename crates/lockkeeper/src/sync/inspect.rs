@@ -1,16 +1,21 @@
 //! Who holds the name of a handle.
 
+use std::future::Future;
+
 use super::call::Target;
 use crate::backend::{Holder, Kind};
 use crate::error::Result;
 
 /// Who holds it now; nobody if nothing lies there.
-pub(super) async fn holders(target: &Target, kind: Kind) -> Result<Vec<Holder>> {
-    let name = target.name()?;
-    match target.session.read(target.session.backend().inspect(name.clone())).await? {
-        None => Ok(Vec::new()),
-        Some(found) if found.kind == kind => Ok(found.holders),
-        Some(found) => Err(found.kind.instead_of(kind, name)),
+pub(super) fn holders(target: &Target, kind: Kind) -> impl Future<Output = Result<Vec<Holder>>> + Send + use<> {
+    let target = target.clone();
+    async move {
+        let name = target.name()?;
+        match target.session.read(target.session.backend().inspect(name.clone())).await? {
+            None => Ok(Vec::new()),
+            Some(found) if found.kind == kind => Ok(found.holders),
+            Some(found) => Err(found.kind.instead_of(kind, name)),
+        }
     }
 }
 
@@ -27,9 +32,11 @@ macro_rules! inspectable {
             /// # Cancel safety
             ///
             /// Safe: it only reads.
-            pub async fn holders(&self) -> crate::Result<Vec<crate::backend::Holder>> {
+            pub fn holders(
+                &self,
+            ) -> impl std::future::Future<Output = crate::Result<Vec<crate::backend::Holder>>> + Send + use<> {
                 let $this = self;
-                crate::sync::inspect::holders($target, $kind).await
+                crate::sync::inspect::holders($target, $kind)
             }
 
             /// Whether anyone holds it now. It may have changed when the answer arrives: to act on it, acquire it.
@@ -42,8 +49,9 @@ macro_rules! inspectable {
             ///
             /// Safe: it only reads.
             #[doc(alias = "isLocked")]
-            pub async fn is_locked(&self) -> crate::Result<bool> {
-                Ok(!self.holders().await?.is_empty())
+            pub fn is_locked(&self) -> impl std::future::Future<Output = crate::Result<bool>> + Send + use<> {
+                let holders = self.holders();
+                async move { Ok(!holders.await?.is_empty()) }
             }
         }
     };

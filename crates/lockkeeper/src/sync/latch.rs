@@ -1,5 +1,7 @@
 //! A gate that opens when a number of events have happened.
 
+use std::future::Future;
+
 use super::call::Target;
 use super::counting::{WaitCall, count};
 use crate::backend::{CountOp, Counted, LatchOp};
@@ -43,11 +45,14 @@ impl CountDownLatch {
     ///
     /// It may or may not have happened.
     #[doc(alias = "trySetCount")]
-    pub async fn try_set(&self, count: u32) -> Result<bool> {
-        if count == 0 {
-            return Err(Error::new(ErrorKind::InvalidArgument, "a latch of 0 would be open; set at least 1"));
+    pub fn try_set(&self, count: u32) -> impl Future<Output = Result<bool>> + Send + use<> {
+        let counted = self.count_op(LatchOp::Init(count));
+        async move {
+            if count == 0 {
+                return Err(Error::new(ErrorKind::InvalidArgument, "a latch of 0 would be open; set at least 1"));
+            }
+            Ok(counted.await?.done)
         }
-        Ok(self.count_op(LatchOp::Init(count)).await?.done)
     }
 
     /// One event happened; gives how many are still to go. Does nothing to an open latch.
@@ -60,8 +65,9 @@ impl CountDownLatch {
     ///
     /// It may or may not have happened.
     #[doc(alias = "countDown")]
-    pub async fn count_down(&self) -> Result<u32> {
-        self.count_op(LatchOp::Down).await.map(to_go)
+    pub fn count_down(&self) -> impl Future<Output = Result<u32>> + Send + use<> {
+        let counted = self.count_op(LatchOp::Down);
+        async move { counted.await.map(to_go) }
     }
 
     /// How many events are still to go; 0 is open.
@@ -74,8 +80,9 @@ impl CountDownLatch {
     ///
     /// Safe: it only reads.
     #[doc(alias = "getCount")]
-    pub async fn count(&self) -> Result<u32> {
-        self.count_op(LatchOp::Read).await.map(to_go)
+    pub fn count(&self) -> impl Future<Output = Result<u32>> + Send + use<> {
+        let counted = self.count_op(LatchOp::Read);
+        async move { counted.await.map(to_go) }
     }
 
     /// Waits until the latch is open.
@@ -93,12 +100,13 @@ impl CountDownLatch {
     /// # Cancel safety
     ///
     /// It may or may not have happened.
-    pub async fn remove(&self) -> Result<bool> {
-        Ok(self.count_op(LatchOp::Remove).await?.done)
+    pub fn remove(&self) -> impl Future<Output = Result<bool>> + Send + use<> {
+        let counted = self.count_op(LatchOp::Remove);
+        async move { Ok(counted.await?.done) }
     }
 
-    async fn count_op(&self, op: LatchOp) -> Result<Counted> {
-        count(&self.0, CountOp::Latch(op)).await
+    fn count_op(&self, op: LatchOp) -> impl Future<Output = Result<Counted>> + Send + use<> {
+        count(&self.0, CountOp::Latch(op))
     }
 }
 

@@ -6,7 +6,7 @@ use super::{FairMutex, Mutex};
 use crate::backend::Claim;
 use crate::error::Result;
 
-/// What can be a part of a [`MultiLock`](crate::MultiLock): a [`Mutex`], a [`FairMutex`], or the call that acquires something alone,
+/// What can be a part of a [`MultiLock`](crate::MultiLock): a [`Mutex`] or a [`FairMutex`], also of `lockkeeper::blocking`, or the call that acquires something alone,
 /// such as `rwlock.read()` or `semaphore.acquire_many(2)`, without limits of its own.
 ///
 /// It cannot be implemented outside this crate.

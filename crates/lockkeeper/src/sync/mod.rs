@@ -44,13 +44,13 @@
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
 //! # let client = lockkeeper::Client::connect("memory:").await?;
-//! let mailers = client.semaphore("mailers", 3);
-//! let two = mailers.try_acquire_many(2).await?.expect("three are free");
+//! let printers = client.semaphore("printers", 3);
+//! let two = printers.try_acquire_many(2).await?.expect("three are free");
 //! assert_eq!(two.count(), 2);
 //! let id = two.detach(); // held without a guard, until somebody adopts it
 //! assert_eq!(id.permits(), 2);
 //! client.adopt(id).await?.release().await?;
-//! let five = mailers.resize(5).await?;
+//! let five = printers.resize(5).await?;
 //! assert_eq!(five.available().await?, 5);
 //! assert!(five.remove().await?);
 //!
@@ -75,11 +75,11 @@ mod downgrade;
 mod driver;
 mod fair_mutex;
 mod granted;
-mod guard;
+pub(crate) mod guard;
 mod inspect;
 mod latch;
 mod left;
-mod lockable;
+pub(crate) mod lockable;
 mod multi_guard;
 mod multi_lock;
 mod mutex;
@@ -88,7 +88,6 @@ mod rwlock;
 mod semaphore;
 mod sleep;
 mod together;
-mod wait;
 
 pub use call::{Acquiring, TryAcquiring};
 pub use counting::WaitCall;

@@ -15,11 +15,10 @@ use super::driver::Terms;
 use super::lockable::Lockable;
 use super::multi_guard::MultiLockGuard;
 use super::together::acquire_together;
-use super::wait::Patience;
 use crate::backend::Claim;
 use crate::error::{Error, ErrorKind, Result};
 use crate::runtime::{self, BoxFuture, Instant};
-use crate::session::{Held, LocalQueue, Wanted};
+use crate::session::{Held, LocalQueue, Patience, Wanted};
 
 /// All of several locks, or none: of any kind, of several clients and stores.
 ///

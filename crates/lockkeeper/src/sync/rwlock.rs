@@ -115,12 +115,16 @@ impl RwLock {
     /// # Cancel safety
     ///
     /// As there.
-    pub async fn downgrade(&self, writer: RwLockWriteGuard) -> Result<RwLockReadGuard> {
-        let name = self.reading.name()?;
-        if writer.name() != name.as_str() {
-            return Err(Error::new(ErrorKind::InvalidArgument, format!("the guard holds {:?}, not {name:?}", writer.name())));
+    pub fn downgrade(&self, writer: RwLockWriteGuard) -> impl Future<Output = Result<RwLockReadGuard>> + Send + use<> {
+        let target = self.reading.clone();
+        async move {
+            let name = target.name()?;
+            if writer.name() != name.as_str() {
+                let message = format!("the guard holds {:?}, not {name:?}", writer.name());
+                return Err(Error::new(ErrorKind::InvalidArgument, message));
+            }
+            writer.downgrade().await
         }
-        writer.downgrade().await
     }
 }
 

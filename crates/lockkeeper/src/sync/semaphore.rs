@@ -1,10 +1,12 @@
 //! A number of permits, each leased.
 
+use std::future::Future;
+
 use super::call::{Acquiring, Target, TryAcquiring};
 use super::counting::count;
 use super::permit_id::PermitId;
 use super::{hold_guard, inspectable};
-use crate::backend::{Claim, CountOp, Kind, SemaphoreOp};
+use crate::backend::{Claim, CountOp, Counted, Kind, SemaphoreOp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::session::{Held, Session};
 
@@ -124,9 +126,12 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// Safe: it only reads.
-    pub async fn available(&self) -> Result<i64> {
-        let read = count(&self.target, CountOp::Semaphore(SemaphoreOp::Read)).await?;
-        Ok(if read.done { read.value } else { i64::from(self.permits) })
+    pub fn available(&self) -> impl Future<Output = Result<i64>> + Send + use<> {
+        let (counted, permits) = (self.count(SemaphoreOp::Read), self.permits);
+        async move {
+            let read = counted.await?;
+            Ok(if read.done { read.value } else { i64::from(permits) })
+        }
     }
 
     /// Sets how many permits there are in all, and gives the handle for that. Permits above it stay with their holders and
@@ -139,12 +144,15 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// It may or may not have happened.
-    pub async fn resize(&self, permits: u32) -> Result<Self> {
-        if permits == 0 {
-            return Err(Error::new(ErrorKind::InvalidArgument, "a semaphore needs at least 1 permit; remove() ends it"));
+    pub fn resize(&self, permits: u32) -> impl Future<Output = Result<Self>> + Send + use<> {
+        let (counted, target) = (self.count(SemaphoreOp::Resize(permits)), self.target.clone());
+        async move {
+            if permits == 0 {
+                return Err(Error::new(ErrorKind::InvalidArgument, "a semaphore needs at least 1 permit; remove() ends it"));
+            }
+            counted.await?;
+            Ok(Self { target, permits })
         }
-        count(&self.target, CountOp::Semaphore(SemaphoreOp::Resize(permits))).await?;
-        Ok(Self { target: self.target.clone(), permits })
     }
 
     /// Removes the semaphore if nobody holds a permit; tells whether it did.
@@ -156,8 +164,13 @@ impl Semaphore {
     /// # Cancel safety
     ///
     /// It may or may not have happened.
-    pub async fn remove(&self) -> Result<bool> {
-        Ok(count(&self.target, CountOp::Semaphore(SemaphoreOp::Remove)).await?.done)
+    pub fn remove(&self) -> impl Future<Output = Result<bool>> + Send + use<> {
+        let counted = self.count(SemaphoreOp::Remove);
+        async move { Ok(counted.await?.done) }
+    }
+
+    fn count(&self, op: SemaphoreOp) -> impl Future<Output = Result<Counted>> + Send + use<> {
+        count(&self.target, CountOp::Semaphore(op))
     }
 }
 

@@ -14,7 +14,7 @@ const WAITERS: u64 = 500;
 const LEASE: Duration = Duration::from_secs(600);
 
 fn owner(number: u64) -> WireOwner {
-    WireOwner { client: ClientId::from_bits(0xbeef), number }
+    WireOwner::new(ClientId::from_bits(0xbeef), number)
 }
 
 fn ask(name: &Name, number: u64, place: Option<Duration>) -> Acquire {

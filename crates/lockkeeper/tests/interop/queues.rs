@@ -308,7 +308,7 @@ impl Mortal {
         let request = Acquire::new(
             Name::new(name).expect("a name"),
             Claim::Fair,
-            WireOwner { client: ClientId::from_bits(7 << 64 | u128::from(std::process::id())), number: 1 },
+            WireOwner::new(ClientId::from_bits(7 << 64 | u128::from(std::process::id())), 1),
             crate::world::USUAL,
         )
         .with_times(runtime.now(), lockkeeper::runtime::Instant::NEVER)

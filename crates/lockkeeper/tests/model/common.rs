@@ -42,12 +42,12 @@ pub(crate) fn name() -> Name {
 
 /// Two clients, so that owners differ sometimes in the client, sometimes in the number.
 pub(crate) fn owner(number: u64) -> WireOwner {
-    WireOwner { client: ClientId::from_bits(u128::from(number % 2)), number }
+    WireOwner::new(ClientId::from_bits(u128::from(number % 2)), number)
 }
 
 /// The n-th counting request; apart from all owners.
 pub(crate) fn count_id(n: usize) -> WireOwner {
-    WireOwner { client: ClientId::from_bits(9), number: n as u64 }
+    WireOwner::new(ClientId::from_bits(9), n as u64)
 }
 
 pub(crate) fn nanos(count: u64) -> Duration {

@@ -17,7 +17,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
 pub(crate) fn ask(runtime: &Runtime, number: u64) -> Acquire {
     let now = runtime.now();
-    Acquire::new(Name::new("m").unwrap(), Claim::Mutex, WireOwner { client: ClientId::from_bits(1), number }, LEASE)
+    Acquire::new(Name::new("m").unwrap(), Claim::Mutex, WireOwner::new(ClientId::from_bits(1), number), LEASE)
         .with_times(now, now.plus(Duration::from_secs(2)))
 }
 

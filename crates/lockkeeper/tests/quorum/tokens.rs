@@ -49,7 +49,7 @@ async fn furthest_ahead(ward: &Ward, runtime: &Runtime, clients: u64, grants: u6
                 let name = Name::new(format!("m-{client}-{task}")).unwrap();
                 let mut last = 0;
                 for number in 1..=grants / clients / TASKS {
-                    let owner = WireOwner { client: ClientId::from_bits(u128::from(client + 1)), number: task << 32 | number };
+                    let owner = WireOwner::new(ClientId::from_bits(u128::from(client + 1)), task << 32 | number);
                     let request = ask(&runtime, number).with_name(name.clone()).with_owner(owner);
                     let token = granted(quorum.acquire(request).await).expect("nobody else wants it");
                     assert!(token > last, "{token} after {last}");

@@ -29,7 +29,7 @@ fn name(text: &str) -> Name {
 fn acquire(text: &str) -> Acquire {
     let (runtime, lease) = (Runtime::system(), Duration::from_secs(60));
     let (now, client) = (runtime.now(), runtime.client_id());
-    Acquire::new(name(text), Claim::Mutex, WireOwner { client, number: 1 }, lease).with_times(now, now.plus(lease))
+    Acquire::new(name(text), Claim::Mutex, WireOwner::new(client, 1), lease).with_times(now, now.plus(lease))
 }
 
 /// Requests that are given up early, all at once and one after the other: their answers come, only nobody waits for them any more.

@@ -26,7 +26,7 @@ pub(crate) fn fair_request(name: &str, number: u64, place: Duration) -> Acquire 
     Acquire::new(
         Name::new(name).expect("a name"),
         Claim::Fair,
-        WireOwner { client: ClientId::from_bits(77), number },
+        WireOwner::new(ClientId::from_bits(77), number),
         Duration::from_secs(30),
     )
     .with_times(Runtime::system().now(), lockkeeper::runtime::Instant::NEVER)

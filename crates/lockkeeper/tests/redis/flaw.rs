@@ -52,7 +52,7 @@ impl Flawed {
     }
 
     fn owner(&self, owner: WireOwner) -> WireOwner {
-        if self.flaw == Flaw::OneWireOwner { WireOwner { number: 1, ..owner } } else { owner }
+        if self.flaw == Flaw::OneWireOwner { WireOwner::new(owner.client, 1) } else { owner }
     }
 
     fn asked_again(&self, owner: WireOwner) -> usize {

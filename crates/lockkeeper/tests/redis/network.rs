@@ -85,7 +85,7 @@ async fn one_slow_answer_about_the_time_does_not_make_every_request_late() {
     let Some(network) = Network::new("slow time").await else { return };
     // More than a request of this lease may take: by the clock we believe in, the server is that much behind.
     network.proxy.delay_answers_to_time(ms(700));
-    let client = network.client(Client::builder().lease(ms(2_000)).patience(ms(4_000))).await;
+    let client = network.client(Client::builder().lease(ms(2_000)).outage_timeout(ms(4_000))).await;
     network.proxy.delay_answers_to_time(ms(0));
     let began = Instant::now();
     drop(client.mutex("m").lock().await.unwrap());

@@ -346,13 +346,8 @@ async fn respects_the_floor(voter: &dyn Voter, runtime: &Runtime) {
     voter.admit(max_lease).await.unwrap();
     let request = |name: &str, floor| {
         VoteRequest::new(
-            Acquire::new(
-                Name::new(name).unwrap(),
-                Claim::Mutex,
-                WireOwner { client: runtime.client_id(), number: 1 },
-                Duration::from_secs(10),
-            )
-            .with_times(runtime.now(), runtime.now().plus(Duration::from_secs(2))),
+            Acquire::new(Name::new(name).unwrap(), Claim::Mutex, WireOwner::new(runtime.client_id(), 1), Duration::from_secs(10))
+                .with_times(runtime.now(), runtime.now().plus(Duration::from_secs(2))),
             floor,
             max_lease,
         )

@@ -33,7 +33,7 @@ async fn a_read_hold_that_outlives_its_hash_lets_nobody_in_beside_a_writer() {
     let Some((server, _client, mut eyes)) = own("a read hold without a hash").await else { return };
     let runtime = Runtime::system();
     let store = RedisStore::connect(Config::parse(&server.url(0)).unwrap(), &runtime).await.unwrap();
-    let owner = |number| WireOwner { client: runtime.client_id(), number };
+    let owner = |number| WireOwner::new(runtime.client_id(), number);
     let (reader, writer) = (owner(1), owner(2));
     assert!(matches!(store.acquire(ask(&runtime, Claim::Read, reader)).await.unwrap(), Attempt::Granted(_)));
     eyes.del::<_, ()>("rw").unwrap();
@@ -52,7 +52,7 @@ async fn a_hash_outlives_its_read_holds() {
     let client = runtime.client_id();
     for number in 1..=300 {
         let lease = Duration::from_millis(20_000 + 7 * (number * 37 % 50));
-        let request = ask(&runtime, Claim::Read, WireOwner { client, number }).with_lease(lease);
+        let request = ask(&runtime, Claim::Read, WireOwner::new(client, number)).with_lease(lease);
         assert!(matches!(store.acquire(request).await.unwrap(), Attempt::Granted(_)));
         // One script, so that both are read at one moment. It may be in the middle of a millisecond.
         let (hash, hold): (i64, i64) = redis::Script::new("return {redis.call('PTTL', KEYS[1]), redis.call('PTTL', KEYS[2])}")
@@ -149,7 +149,7 @@ async fn a_vote_without_a_token_is_not_given() {
     let max_lease = Duration::from_secs(60);
     store.admit(max_lease).await.unwrap();
     let vote = |number| {
-        let acquire = ask(&runtime, Claim::Mutex, WireOwner { client: runtime.client_id(), number });
+        let acquire = ask(&runtime, Claim::Mutex, WireOwner::new(runtime.client_id(), number));
         store.vote(VoteRequest::new(acquire, 0, max_lease))
     };
     eyes.lpush::<_, _, ()>("lockkeeper:token", "x").unwrap();
@@ -227,14 +227,14 @@ async fn a_counting_request_is_remembered_until_it_must_be_late() {
     let count = |number, not_after| {
         Count::new(
             Name::new("jobs").unwrap(),
-            WireOwner { client, number },
+            WireOwner::new(client, number),
             CountOp::Counter(CounterOp::Give(1)),
             Duration::from_secs(2),
         )
         .with_not_after(not_after)
     };
     let mut left =
-        |number| -> i64 { eyes.pttl(format!("lockkeeper:request:{{jobs}}:{}", WireOwner { client, number })).unwrap() };
+        |number| -> i64 { eyes.pttl(format!("lockkeeper:request:{{jobs}}:{}", WireOwner::new(client, number))).unwrap() };
     store.count(count(1, runtime.now().plus(Duration::from_secs(90)))).await.unwrap();
     assert!((85_000..=90_100).contains(&left(1)), "{} ms", left(1));
     // One whose time is short is remembered for as long as it says, and so is one without a latest time.

@@ -222,7 +222,7 @@ async fn five_thousand_dead_readers_are_removed_in_steps() {
 
 /// One request of a reader that does not come back.
 fn read_request(name: &str, number: u64) -> Acquire {
-    let owner = WireOwner { client: ClientId::from_bits(78), number };
+    let owner = WireOwner::new(ClientId::from_bits(78), number);
     Acquire::new(Name::new(name).unwrap(), Claim::Read, owner, Duration::from_secs(600))
         .with_times(Runtime::system().now(), lockkeeper::runtime::Instant::NEVER)
 }

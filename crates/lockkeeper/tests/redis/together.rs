@@ -283,7 +283,7 @@ async fn requests_that_gather_keep_their_own_latest_times() {
     let (now, client) = (runtime.now(), runtime.client_id());
     let is_late = |n: usize| n % 5 == 3;
     let asks = (0..20).map(|n| {
-        Acquire::new(Name::new(format!("n{n}")).unwrap(), Claim::Mutex, WireOwner { client, number: n as u64 + 1 }, LONG)
+        Acquire::new(Name::new(format!("n{n}")).unwrap(), Claim::Mutex, WireOwner::new(client, n as u64 + 1), LONG)
             .with_times(now, if is_late(n) { now } else { now.plus(LONG) })
     });
     // The clock of the server is known to a moment only.

@@ -32,7 +32,7 @@ impl Sides {
 
     fn owner(&mut self) -> WireOwner {
         self.last += 1;
-        WireOwner { client: self.runtime.client_id(), number: self.last }
+        WireOwner::new(self.runtime.client_id(), self.last)
     }
 
     fn request(&self, claim: Claim, owner: WireOwner, age: Duration) -> Acquire {

@@ -153,7 +153,7 @@ async fn hundreds_of_tasks_of_several_clients_have_their_turns() {
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         // A server that has work for longer than the usual ten seconds, on a machine that does other work too, is not down.
-        clients.push(Client::builder().patience(Duration::from_secs(60)).connect(&bench.url).await.unwrap());
+        clients.push(Client::builder().outage_timeout(Duration::from_secs(60)).connect(&bench.url).await.unwrap());
     }
     for client in &clients {
         for _ in 0..TASKS {

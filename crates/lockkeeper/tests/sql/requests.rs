@@ -15,7 +15,7 @@ pub(crate) fn ask(runtime: &Runtime, name: &str, number: u64) -> Acquire {
 }
 
 pub(crate) fn owner(number: u64) -> WireOwner {
-    WireOwner { client: ClientId::from_bits(0xbeef), number }
+    WireOwner::new(ClientId::from_bits(0xbeef), number)
 }
 
 pub(crate) fn release(name: &str, number: u64) -> Release {

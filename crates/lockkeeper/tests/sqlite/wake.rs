@@ -27,7 +27,7 @@ impl Holder {
     async fn if_free(folder: &Folder) -> Option<Self> {
         let runtime = Runtime::system();
         let store = open(folder).await;
-        let (owner, name) = (WireOwner { client: runtime.client_id(), number: 1 }, Name::new("held").unwrap());
+        let (owner, name) = (WireOwner::new(runtime.client_id(), 1), Name::new("held").unwrap());
         let asked = Acquire::new(name.clone(), Claim::Mutex, owner, Duration::from_secs(60))
             .with_times(runtime.now(), runtime.now().plus(Duration::from_secs(60)));
         matches!(store.acquire(asked).await.unwrap(), Attempt::Granted(_)).then_some(Self { store, owner, name })

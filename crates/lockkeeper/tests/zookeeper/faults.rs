@@ -209,7 +209,7 @@ async fn a_restarted_server_keeps_holds_of_living_sessions() {
     let url = site::fresh_url(&server, "60s").await;
     let ours = site::client(&url).await;
     // A waiter bears an outage for ten seconds; a server takes longer to start on a busy machine.
-    let rival = lockkeeper::Client::builder().patience(Duration::from_secs(60)).connect(&url).await.unwrap();
+    let rival = lockkeeper::Client::builder().outage_timeout(Duration::from_secs(60)).connect(&url).await.unwrap();
     let guard = ours.mutex("m").lock().await.unwrap();
     let waiter = tokio::spawn(async move { rival.mutex("m").lock().await });
     until("the rival waits", async || ours.inspect("m").await.is_ok_and(|seen| seen.is_some_and(|seen| seen.queue.len() == 1)))

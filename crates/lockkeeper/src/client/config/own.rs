@@ -1,6 +1,6 @@
 //! Our own files: `store = "URL"`, or a section that says the same in more words, or the name of a Redisson file.
 
-use super::parts::{Parts, Place, check_address};
+use super::parts::{Parts, Servers, check_address};
 use super::tree::{Table, Value};
 
 /// What a file names.
@@ -62,29 +62,29 @@ pub(super) fn named(file: Value) -> Result<Named, String> {
 fn redis(mut section: Table) -> Result<String, String> {
     section.knows(&OF_REDIS, &[])?;
     let mut places = Vec::new();
-    places.extend(section.text("address")?.map(Place::One));
-    places.extend(section.text("socket")?.map(Place::Socket));
+    places.extend(section.text("address")?.map(Servers::One));
+    places.extend(section.text("socket")?.map(Servers::Socket));
     let (sentinels, master) = (section.texts("sentinels")?, section.text("master")?);
     let watched = !sentinels.is_empty();
     match (watched, master) {
-        (true, Some(master)) => places.push(Place::Sentinels { addresses: sentinels, master }),
+        (true, Some(master)) => places.push(Servers::Sentinels { addresses: sentinels, master }),
         (false, None) => {}
         _ => return Err("redis: sentinels and master go together".to_owned()),
     }
     let cluster = section.texts("cluster")?;
     if !cluster.is_empty() {
-        places.push(Place::Cluster(cluster));
+        places.push(Servers::Cluster(cluster));
     }
     let place = match (places.pop(), places.is_empty()) {
         (Some(place), true) => place,
         _ => return Err("redis: name the server by exactly one of address, socket, sentinels and cluster".to_owned()),
     };
     match &place {
-        Place::One(address) => check_address(address)?,
-        Place::Sentinels { addresses, .. } | Place::Cluster(addresses) => {
+        Servers::One(address) => check_address(address)?,
+        Servers::Sentinels { addresses, .. } | Servers::Cluster(addresses) => {
             addresses.iter().try_for_each(|address| check_address(address))?;
         }
-        Place::Socket(_) => {}
+        Servers::Socket(_) => {}
     }
     let mut options = Vec::new();
     let tls = section.switch("tls")?;

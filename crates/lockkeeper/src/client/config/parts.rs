@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Where the servers are.
-pub(super) enum Place {
+pub(super) enum Servers {
     One(String),
     Socket(String),
     Sentinels { addresses: Vec<String>, master: String },
@@ -11,7 +11,7 @@ pub(super) enum Place {
 }
 
 pub(super) struct Parts {
-    pub(super) place: Place,
+    pub(super) place: Servers,
     pub(super) tls: bool,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
@@ -32,16 +32,16 @@ impl Parts {
         let database = escaped(self.database.as_deref().unwrap_or("0"));
         let mut options = self.options.clone();
         let mut url = match &self.place {
-            Place::One(address) => format!("{security}://{who}{address}/{database}"),
-            Place::Socket(path) => {
+            Servers::One(address) => format!("{security}://{who}{address}/{database}"),
+            Servers::Socket(path) => {
                 options.push(("db", database));
                 let at = if who.is_empty() { "" } else { "localhost" };
                 format!("redis+unix://{who}{at}{}", path.split('/').map(escaped).collect::<Vec<_>>().join("/"))
             }
-            Place::Sentinels { addresses, master } => {
+            Servers::Sentinels { addresses, master } => {
                 format!("{security}+sentinel://{who}{}/{}/{database}", addresses.join(","), escaped(master))
             }
-            Place::Cluster(addresses) => format!("{security}+cluster://{who}{}/{database}", addresses.join(",")),
+            Servers::Cluster(addresses) => format!("{security}+cluster://{who}{}/{database}", addresses.join(",")),
         };
         for (number, (option, value)) in options.iter().enumerate() {
             let _ = write!(url, "{}{option}={}", if number == 0 { '?' } else { '&' }, escaped(value));

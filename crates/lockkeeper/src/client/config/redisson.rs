@@ -1,7 +1,7 @@
 //! Reads the YAML of Redisson: the options that decide where locks are stored and how. Java's pools, threads and timeouts are ignored.
 //! Options under which Java and Rust would use different keys are refused.
 
-use super::parts::{Parts, Place, check_address};
+use super::parts::{Parts, Servers, check_address};
 use super::tree::{Table, Value};
 
 /// The settings of a whole file that we look at.
@@ -166,20 +166,20 @@ pub(super) fn url(file: Value) -> Result<String, String> {
     let (tls, place) = match kind {
         "singleServerConfig" => {
             let (tls, mut addresses) = addresses("address", section.texts("address")?)?;
-            (tls, Place::One(addresses.remove(0)))
+            (tls, Servers::One(addresses.remove(0)))
         }
         "sentinelServersConfig" => {
             let (tls, addresses) = addresses("sentinelAddresses", section.texts("sentinelAddresses")?)?;
             let master = section.text("masterName")?.ok_or("sentinelServersConfig has no masterName")?;
             options.extend(section.text("sentinelUsername")?.map(|user| ("sentinel_user", user)));
             options.extend(section.text("sentinelPassword")?.map(|password| ("sentinel_password", password)));
-            (tls, Place::Sentinels { addresses, master })
+            (tls, Servers::Sentinels { addresses, master })
         }
         _ => {
             let (tls, addresses) = addresses("nodeAddresses", section.texts("nodeAddresses")?)?;
             let mode = section.text("shardedSubscriptionMode")?.map(|mode| mode.to_lowercase());
             options.extend(mode.map(|mode| ("sharded", mode)));
-            (tls, Place::Cluster(addresses))
+            (tls, Servers::Cluster(addresses))
         }
     };
     if tls {

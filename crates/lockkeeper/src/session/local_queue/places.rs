@@ -4,7 +4,7 @@ const END: u32 = u32::MAX;
 
 /// Where an element stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place(u32);
+pub(super) struct Position(u32);
 
 #[derive(Debug)]
 struct Node<T> {
@@ -38,7 +38,8 @@ impl<T> Places<T> {
         self.len
     }
 
-    pub(super) fn push(&mut self, item: T) -> Place {
+    pub(super) fn push(&mut self, item: T) -> Position {
+        steps::count();
         let node = Node { item: Some(item), before: self.last, after: END };
         let at = if self.free == END {
             self.nodes.push(node);
@@ -55,10 +56,11 @@ impl<T> Places<T> {
         }
         self.last = at;
         self.len += 1;
-        Place(at)
+        Position(at)
     }
 
-    pub(super) fn remove(&mut self, Place(at): Place) {
+    pub(super) fn remove(&mut self, Position(at): Position) {
+        steps::count();
         let Some(node) = self.nodes.get_mut(at as usize).filter(|node| node.item.is_some()) else { return };
         node.item = None;
         let (before, after) = (node.before, std::mem::replace(&mut node.after, self.free));
@@ -80,10 +82,31 @@ impl<T> Places<T> {
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         let mut at = self.first;
         std::iter::from_fn(move || {
+            steps::count();
             let node = self.nodes.get(at as usize)?;
             at = node.after;
             node.item.as_ref()
         })
+    }
+}
+
+/// Counts how many elements were looked at, for tests: what it costs to leave must not depend on how many wait.
+pub(super) mod steps {
+    #[cfg(test)]
+    std::thread_local! {
+        static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    }
+
+    #[inline]
+    pub(super) fn count() {
+        #[cfg(test)]
+        STEPS.set(STEPS.get() + 1);
+    }
+
+    /// How many steps this thread has made since it last asked.
+    #[cfg(test)]
+    pub(in super::super) fn taken() -> usize {
+        STEPS.replace(0)
     }
 }
 
@@ -96,7 +119,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_keeps_the_order_of_arrival_whoever_leaves(steps in proptest::collection::vec((any::<bool>(), any::<usize>()), 0..60)) {
-            let (mut places, mut expected, mut next) = (Places::default(), Vec::<(u32, Place)>::new(), 0);
+            let (mut places, mut expected, mut next) = (Places::default(), Vec::<(u32, Position)>::new(), 0);
             for (join, which) in steps {
                 if join || expected.is_empty() {
                     expected.push((next, places.push(next)));

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::places::Place;
+use super::places::Position;
 use super::{LocalQueue, SHOWS_UP_WITHIN};
 use crate::backend::{Acquire, Attempt, Claim, Subscription};
 use crate::owner::WireOwner;
@@ -122,11 +122,11 @@ pub(crate) enum Closing {
 pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
     pub(super) waiter: Arc<Waiter>,
-    place: Place,
+    place: Position,
 }
 
 impl Turn {
-    pub(super) fn new(queue: Arc<LocalQueue>, waiter: Arc<Waiter>, place: Place) -> Self {
+    pub(super) fn new(queue: Arc<LocalQueue>, waiter: Arc<Waiter>, place: Position) -> Self {
         Self { queue, waiter, place }
     }
 
@@ -242,7 +242,9 @@ impl Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut state = lock(&self.queue.state);
-        let was_first = state.first().is_some_and(|first| Arc::ptr_eq(&first, &self.waiter));
+        // One that was passed over is not first: without this, each of many that leave together would look at all the others.
+        let passed_over = lock(&self.waiter.slot).passed_over;
+        let was_first = !passed_over && state.first().is_some_and(|first| Arc::ptr_eq(&first, &self.waiter));
         state.waiters.remove(self.place);
         if was_first && let Some(first) = state.first() {
             first.wake.notify_one();

@@ -23,7 +23,7 @@ const LEASE: Duration = Duration::from_secs(30);
 const LATEST: Duration = Duration::from_secs(50);
 
 #[derive(Clone, Copy, Debug)]
-enum Event {
+enum Act {
     /// So many units pass.
     Pass(u32),
     /// The store's clock is set back by so many units.
@@ -40,15 +40,15 @@ enum Event {
     Answer(usize),
 }
 
-fn events() -> impl Strategy<Value = Vec<Event>> {
+fn events() -> impl Strategy<Value = Vec<Act>> {
     let event = prop_oneof![
-        4 => (1_u32..4).prop_map(Event::Pass),
-        1 => prop_oneof![Just(7_u32), Just(12), Just(30), Just(360)].prop_map(Event::SetBack),
-        5 => Just(Event::Renew),
-        2 => prop_oneof![Just(3_u32), Just(6), Just(12), Just(30), Just(90), Just(360)].prop_map(Event::Extend),
-        1 => Just(Event::Look),
-        9 => (0_usize..3, proptest::bool::weighted(0.2)).prop_map(|(which, again)| Event::Arrive { which, again }),
-        7 => (0_usize..2).prop_map(Event::Answer),
+        4 => (1_u32..4).prop_map(Act::Pass),
+        1 => prop_oneof![Just(7_u32), Just(12), Just(30), Just(360)].prop_map(Act::SetBack),
+        5 => Just(Act::Renew),
+        2 => prop_oneof![Just(3_u32), Just(6), Just(12), Just(30), Just(90), Just(360)].prop_map(Act::Extend),
+        1 => Just(Act::Look),
+        9 => (0_usize..3, proptest::bool::weighted(0.2)).prop_map(|(which, again)| Act::Arrive { which, again }),
+        7 => (0_usize..2).prop_map(Act::Answer),
     ];
     proptest::collection::vec(event, 0..80)
 }
@@ -106,21 +106,21 @@ impl History {
     }
 
     /// `false`: the hold is over.
-    fn step(&mut self, event: Event) -> bool {
+    fn step(&mut self, event: Act) -> bool {
         match event {
-            Event::Pass(units) => {
+            Act::Pass(units) => {
                 self.now = self.now.plus(UNIT * units);
                 self.clock = self.clock.plus(UNIT * units);
                 let now = self.now;
                 self.on_the_way.retain(|sent| now.since(sent.at) <= LATEST);
             }
-            Event::SetBack(units) => {
+            Act::SetBack(units) => {
                 self.clock = Instant::from_nanos(self.clock.as_nanos() - u64::try_from((UNIT * units).as_nanos()).unwrap());
             }
-            Event::Renew => self.send(Some(LEASE)),
-            Event::Extend(units) => self.send(Some(UNIT * units)),
-            Event::Look => self.send(None),
-            Event::Arrive { which, again } => {
+            Act::Renew => self.send(Some(LEASE)),
+            Act::Extend(units) => self.send(Some(UNIT * units)),
+            Act::Look => self.send(None),
+            Act::Arrive { which, again } => {
                 if which < self.on_the_way.len() {
                     let sent = if again { self.on_the_way[which].clone() } else { self.on_the_way.remove(which) };
                     self.end = (self.rule)(&sent.asked, self.end, self.clock);
@@ -128,7 +128,7 @@ impl History {
                     self.answers.push((sent, self.end, self.end.since(self.clock)));
                 }
             }
-            Event::Answer(which) => {
+            Act::Answer(which) => {
                 if which < self.answers.len() {
                     self.now = self.now.plus(Duration::from_nanos(1));
                     let (sent, end, left) = self.answers.remove(which);
@@ -146,7 +146,7 @@ impl History {
 }
 
 /// What goes wrong under a rule.
-fn broken(rule: Rule, events: &[Event]) -> Option<String> {
+fn broken(rule: Rule, events: &[Act]) -> Option<String> {
     let mut history = History::new(rule);
     for (number, event) in events.iter().enumerate() {
         let alive = history.step(*event);
@@ -179,19 +179,19 @@ proptest! {
 }
 
 /// How far the end still lies ahead after the clock was set back and the holder renewed, if that is too far.
-fn stays_far(rule: Rule, events: &[Event], back: u32) -> Option<String> {
+fn stays_far(rule: Rule, events: &[Act], back: u32) -> Option<String> {
     let mut history = History::new(rule);
     if !events.iter().all(|event| history.step(*event)) {
         return None;
     }
-    history.step(Event::SetBack(back));
+    history.step(Act::SetBack(back));
     // Requests that named another end get their time, and are answered.
     for units in [1, 1, 1, 1, 1, 1, 1, 7, 0] {
         history.send(Some(LEASE));
         let (request, answer) = (history.on_the_way.len() - 1, history.answers.len());
-        history.step(Event::Arrive { which: request, again: false });
-        history.step(Event::Answer(answer));
-        if !history.step(Event::Pass(units)) {
+        history.step(Act::Arrive { which: request, again: false });
+        history.step(Act::Answer(answer));
+        if !history.step(Act::Pass(units)) {
             return None;
         }
     }

@@ -17,13 +17,13 @@ pub(crate) struct Listeners<K = Name>(Mutex<Table<K>>);
 
 #[derive(Debug)]
 struct Table<K> {
-    keys: HashMap<K, Listening>,
+    keys: HashMap<K, KeyListeners>,
     last_id: u64,
 }
 
 /// The subscriptions to one key.
 #[derive(Debug, Default)]
-struct Listening {
+struct KeyListeners {
     /// To everything there, in the order in which they came: a simulation replays that order.
     all: BTreeMap<u64, (Option<ClientId>, Notifier)>,
     /// Only to what concerns the owner's place in the queue.
@@ -32,7 +32,7 @@ struct Listening {
     granting: BTreeMap<u64, (Box<Acquire>, Notifier)>,
 }
 
-impl Listening {
+impl KeyListeners {
     fn notifiers(&self) -> impl Iterator<Item = &Notifier> {
         let owners = self.owners.values().flatten().map(|(_, notifier)| notifier);
         self.all.values().map(|(_, notifier)| notifier).chain(owners)
@@ -81,7 +81,12 @@ impl<K: Eq + Hash + Clone> Listeners<K> {
         self.insert(key, None, |id, listening| drop(listening.all.insert(id, (None, notifier))))
     }
 
-    fn insert(self: &Arc<Self>, key: K, owner: Option<WireOwner>, insert: impl FnOnce(u64, &mut Listening)) -> Registration<K> {
+    fn insert(
+        self: &Arc<Self>,
+        key: K,
+        owner: Option<WireOwner>,
+        insert: impl FnOnce(u64, &mut KeyListeners),
+    ) -> Registration<K> {
         let mut table = self.table();
         table.last_id += 1;
         let id = table.last_id;
@@ -129,7 +134,7 @@ impl<K: Eq + Hash> Listeners<K> {
     where
         K: Borrow<Q>,
     {
-        self.table().keys.get(key).into_iter().flat_map(Listening::notifiers).for_each(Notifier::notify);
+        self.table().keys.get(key).into_iter().flat_map(KeyListeners::notifiers).for_each(Notifier::notify);
     }
 
     /// The same for a notification that stands for so many.
@@ -138,12 +143,12 @@ impl<K: Eq + Hash> Listeners<K> {
     where
         K: Borrow<str>,
     {
-        self.table().keys.get(key).into_iter().flat_map(Listening::notifiers).for_each(|notifier| notifier.notify_for(count));
+        self.table().keys.get(key).into_iter().flat_map(KeyListeners::notifiers).for_each(|notifier| notifier.notify_for(count));
     }
 
     /// Notifies every subscription: wake-ups may have been lost.
     pub(crate) fn notify_all(&self) {
-        self.table().keys.values().flat_map(Listening::notifiers).for_each(Notifier::notify);
+        self.table().keys.values().flat_map(KeyListeners::notifiers).for_each(Notifier::notify);
     }
 
     /// Whether nothing is subscribed to.

@@ -84,7 +84,7 @@ impl SqliteStore {
 }
 
 /// Ends a subscription when dropped.
-struct Listening {
+struct Listener {
     worker: Worker,
     name: Name,
     registration: Option<Registration>,
@@ -92,7 +92,7 @@ struct Listening {
     listed: bool,
 }
 
-impl Drop for Listening {
+impl Drop for Listener {
     fn drop(&mut self) {
         drop(self.registration.take());
         let wakeups = &self.worker.shared().wakeups;
@@ -160,7 +160,7 @@ impl Backend for SqliteStore {
             // A waiter in a queue is found by its row.
             let listed = !in_queue;
             let listening =
-                Listening { worker: self.worker.clone(), name: name.clone(), registration: Some(registration), listed };
+                Listener { worker: self.worker.clone(), name: name.clone(), registration: Some(registration), listed };
             if listed {
                 self.worker.run(move |database| database.update_listener(&name)).await?;
             }

@@ -32,10 +32,10 @@ const GONE: [io::ErrorKind; 3] = [io::ErrorKind::NotFound, io::ErrorKind::Connec
 
 /// The socket and the subscriptions of this store; what reads and watches for it ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Wakeups(pub(super) Arc<Inner>);
+pub(super) struct Wakeups(pub(super) Arc<WakeState>);
 
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct WakeState {
     files: Arc<Files>,
     pub(super) liveness: Arc<Liveness>,
     pub(super) runtime: Runtime,
@@ -70,8 +70,19 @@ impl Wakeups {
             Error::new(ErrorKind::Unavailable, format!("cannot create an event descriptor: {cause}")).with_source(cause)
         })?;
         let (listeners, socket, senders, thread_started, thread_reads, stopped, watched) = Default::default();
-        let inner =
-            Inner { files, liveness, runtime, listeners, nudge, socket, senders, thread_started, thread_reads, stopped, watched };
+        let inner = WakeState {
+            files,
+            liveness,
+            runtime,
+            listeners,
+            nudge,
+            socket,
+            senders,
+            thread_started,
+            thread_reads,
+            stopped,
+            watched,
+        };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -130,7 +141,7 @@ impl Drop for Wakeups {
     }
 }
 
-impl Inner {
+impl WakeState {
     pub(super) fn socket(&self) -> Option<&UnixDatagram> {
         self.socket.get()?.as_ref().map(|(socket, _)| socket)
     }
@@ -173,7 +184,7 @@ impl Inner {
 /// Reads the socket on the executor of the first waiter. If that executor ends, or has no I/O driver, the thread takes over.
 ///
 /// It holds no strong reference: the task of an executor that does not run would keep the pipe of a closed client open.
-struct Reader(Weak<Inner>);
+struct Reader(Weak<WakeState>);
 
 impl Reader {
     async fn read(self, socket: UnixDatagram) {
@@ -185,7 +196,7 @@ impl Reader {
         }
     }
 
-    fn inner(&self) -> Option<Arc<Inner>> {
+    fn inner(&self) -> Option<Arc<WakeState>> {
         self.0.upgrade().filter(|inner| !inner.stopped.load(Ordering::SeqCst))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::liveness::{PeerId, PeerState};
-use super::wake::{Inner, Wakeups};
+use super::wake::{WakeState, Wakeups};
 use crate::name::Name;
 use crate::runtime::log;
 
@@ -74,7 +74,7 @@ impl Wakeups {
     }
 }
 
-impl Inner {
+impl WakeState {
     pub(super) fn nudge(&self) {
         let _ = rustix::io::write(&self.nudge, &1_u64.to_ne_bytes());
     }

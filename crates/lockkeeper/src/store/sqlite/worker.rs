@@ -19,10 +19,10 @@ type Job = Box<dyn FnOnce(&mut Database) + Send>;
 
 /// A connection, and a thread for it, which starts with the first request that needs it and ends with the last clone.
 #[derive(Clone, Debug)]
-pub(super) struct Worker(Arc<Inner>);
+pub(super) struct Worker(Arc<WorkerState>);
 
 #[derive(Debug)]
-struct Inner {
+struct WorkerState {
     shared: Arc<Shared>,
     queue: Arc<Queue>,
     jobs: OnceLock<mpsc::Sender<Job>>,
@@ -78,7 +78,7 @@ impl Worker {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let database = Mutex::new(Database::new(Arc::clone(&shared)));
         let queue = Arc::new(Queue { database, left: AtomicUsize::new(0) });
-        Self(Arc::new(Inner { shared, queue, jobs: OnceLock::new() }))
+        Self(Arc::new(WorkerState { shared, queue, jobs: OnceLock::new() }))
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -92,7 +92,7 @@ impl Worker {
 
     /// Has the thread do `work`, without waiting for it.
     pub(super) fn spawn(&self, work: impl FnOnce(&mut Database) + Send + 'static) -> Result<()> {
-        let Inner { shared, queue, jobs } = &*self.0;
+        let WorkerState { shared, queue, jobs } = &*self.0;
         let jobs = match jobs.get() {
             Some(jobs) => jobs,
             None => {

@@ -67,7 +67,7 @@ impl Broken {
 /// Somebody who was never there.
 fn anew(owner: WireOwner) -> WireOwner {
     static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1 << 20);
-    WireOwner { number: LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed), ..owner }
+    WireOwner::new(owner.client, LAST.fetch_add(1, std::sync::atomic::Ordering::Relaxed))
 }
 
 impl Layer for Broken {

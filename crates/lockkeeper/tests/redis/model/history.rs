@@ -78,12 +78,12 @@ pub(crate) enum Limit {
 /// The n-th owner of a kind. An owner is new for each acquisition, so none ever asks for two kinds.
 pub(crate) fn owner(kind: Kind, n: u64) -> WireOwner {
     // Both halves of the client's id count.
-    WireOwner { client: ClientId::from_bits(u128::from(n % 2) << 100 | 7), number: 100 * (1 + kind as u64) + n }
+    WireOwner::new(ClientId::from_bits(u128::from(n % 2) << 100 | 7), 100 * (1 + kind as u64) + n)
 }
 
 /// The n-th counting request; apart from all owners.
 pub(crate) fn count_id(n: u64) -> WireOwner {
-    WireOwner { client: ClientId::from_bits(9), number: n }
+    WireOwner::new(ClientId::from_bits(9), n)
 }
 
 fn lasting(most: u64) -> impl Strategy<Value = Duration> {

@@ -25,14 +25,14 @@ struct Member {
 pub(super) type Line = (u32, Option<Said>);
 
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct Workers {
     orders: Orders,
     url: String,
     members: BTreeMap<u32, Member>,
     said: UnboundedSender<Line>,
 }
 
-impl Fleet {
+impl Workers {
     /// `orders` are those of all of them; each gets a number of its own.
     pub(super) fn new(orders: Orders, url: &str) -> (Self, UnboundedReceiver<Line>) {
         let (said, lines) = unbounded_channel();
@@ -144,7 +144,7 @@ pub(super) struct Ended {
     pub(super) success: bool,
 }
 
-impl Drop for Fleet {
+impl Drop for Workers {
     fn drop(&mut self) {
         for client in self.clients().collect::<Vec<_>>() {
             self.kill(client);

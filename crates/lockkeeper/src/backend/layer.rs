@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{
+use super::{
     Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Forced, KeptAlive, Listing, Page,
     Release, Released, Renew, Renewed, Reply, Snapshot, StoreEvents, Subscription, Watch,
 };
@@ -16,8 +16,7 @@ use crate::name::Name;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use lockkeeper::backend::{Backend, Reply, Subscription, Watch};
-/// use lockkeeper::layer::Layer;
+/// use lockkeeper::backend::{Backend, Layer, Reply, Subscription, Watch};
 ///
 /// /// A store whose notifications are all lost.
 /// #[derive(Debug)]

@@ -1,18 +1,21 @@
 //! One store per capability that lacks exactly that one: the answer is a typed error that names it, or the documented way without it.
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
+mod waiting;
+
 use std::fmt;
 use std::sync::{Arc, Mutex as Local};
 use std::time::Duration;
 
 use lockkeeper::backend::{
-    Acquire, Attempt, AttemptAll, Backend, Capabilities, Grant, Register, Release, Released, Reply, Subscription, Watch,
+    Acquire, Attempt, AttemptAll, Backend, Capabilities, Grant, Layer, Register, Release, Released, Renew, Renewed, Reply,
+    StoreEvents, Subscription, Watch,
 };
-use lockkeeper::layer::{Chaos, Fault, Faulty, Layer};
+use lockkeeper::layer::{Chaos, Fault, Faulty};
 use lockkeeper::runtime::Runtime;
 use lockkeeper::session::{Session, Settings};
 use lockkeeper::store::memory::MemoryStore;
-use lockkeeper::{CountDownLatch, CountingSemaphore, Error, ErrorKind, FairMutex, MultiLock, Mutex, RwLock, Semaphore};
+use lockkeeper::{CountDownLatch, CountingSemaphore, Error, ErrorKind, FairMutex, MultiLock, Mutex, Result, RwLock, Semaphore};
 
 /// A store that lacks something, and does not do what it says it cannot.
 struct Without {
@@ -27,8 +30,13 @@ enum Asked {
     Acquire,
     AcquireAll,
     Registers(Register),
+    SpareTokens,
     WatchInTurn,
+    WatchForGrant,
     Release { handed_over: bool, settle: bool },
+    ReleaseIfAlone,
+    Renew,
+    Events,
 }
 
 impl Without {
@@ -66,6 +74,9 @@ impl Layer for Without {
         if request.register != Register::No {
             self.ask(Asked::Registers(request.register));
         }
+        if request.spare_tokens > 0 {
+            self.ask(Asked::SpareTokens);
+        }
         if !self.capabilities.any_name && request.name.as_str().contains('/') {
             let refused = Error::new(ErrorKind::InvalidName, "no \"/\" in names here");
             return Box::pin(async { Err(refused) });
@@ -85,12 +96,31 @@ impl Layer for Without {
 
     fn release(&self, request: Release) -> Reply<'_, Released> {
         self.ask(Asked::Release { handed_over: request.then.is_some(), settle: request.settle });
+        if request.if_alone {
+            self.ask(Asked::ReleaseIfAlone);
+        }
+        if request.then.as_ref().is_some_and(|then| then.spare_tokens > 0) {
+            self.ask(Asked::SpareTokens);
+        }
         self.store.release(request)
+    }
+
+    fn renew(&self, requests: Vec<Renew>) -> Reply<'_, Vec<Result<Renewed>>> {
+        self.ask(Asked::Renew);
+        self.store.renew(requests)
+    }
+
+    fn events(&self) -> StoreEvents {
+        self.ask(Asked::Events);
+        if self.capabilities.events { self.store.events() } else { StoreEvents::none() }
     }
 
     fn watch(&self, watch: Watch) -> Reply<'_, Subscription> {
         if watch.in_turn {
             self.ask(Asked::WatchInTurn);
+        }
+        if watch.grant.is_some() {
+            self.ask(Asked::WatchForGrant);
         }
         if self.capabilities.push { self.store.watch(watch) } else { Box::pin(async { Ok(Subscription::silent()) }) }
     }
@@ -106,7 +136,10 @@ struct Lacking {
 
 fn lacking(remove: impl FnOnce(&mut Capabilities)) -> Lacking {
     let runtime = Runtime::simulated();
-    let store = Arc::new(MemoryStore::new(runtime.clone()));
+    over(Arc::new(MemoryStore::new(runtime.clone())), runtime, remove)
+}
+
+fn over(store: Arc<dyn Backend>, runtime: Runtime, remove: impl FnOnce(&mut Capabilities)) -> Lacking {
     let mut capabilities = store.capabilities();
     remove(&mut capabilities);
     assert_ne!(capabilities, store.capabilities(), "nothing is lacking");
@@ -287,43 +320,6 @@ async fn a_name_that_the_store_cannot_keep_is_refused_as_a_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_push_a_waiter_polls() {
-    let store = lacking(|can| can.push = false);
-    let [ours, theirs] = store.clients.clone();
-    let guard = Mutex::new(&ours, "m").lock().await.unwrap();
-    let waiter = tokio::spawn(async move { Mutex::new(&theirs, "m").lock().await.unwrap() });
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    let released = store.runtime.now();
-    guard.release().await.unwrap();
-    waiter.await.unwrap().release().await.unwrap();
-    let took = store.runtime.now().since(released);
-    assert!(took <= Duration::from_secs(1), "noticed after {took:?}");
-    let asked = store.asked().iter().filter(|asked| **asked == Asked::Acquire).count();
-    assert!((6..=60).contains(&asked), "{asked} requests in six seconds");
-}
-
-/// What a waiter and its release ask for beside the lock.
-async fn waits_for_its_turn(change: impl FnOnce(&mut Capabilities)) -> Vec<Asked> {
-    let store = lacking(change);
-    let [ours, theirs] = store.clients.clone();
-    let guard = Mutex::new(&ours, "m").lock().await.unwrap();
-    let waiter = tokio::spawn(async move { Mutex::new(&theirs, "m").lock().await.unwrap() });
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    guard.release().await.unwrap();
-    waiter.await.unwrap().release().await.unwrap();
-    let beside = |asked: &Asked| matches!(asked, Asked::Registers(_) | Asked::WatchInTurn);
-    store.asked().into_iter().filter(beside).collect()
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_waiter_registers_where_clients_are_woken_in_turn_and_nowhere_else() {
-    assert_eq!(waits_for_its_turn(|can| can.any_name = false).await, []);
-    let asked = waits_for_its_turn(|can| *can = can.with_wakes_in_turn()).await;
-    let expected = [Asked::WatchInTurn, Asked::Registers(Register::Last), Asked::Registers(Register::First)];
-    assert_eq!(asked, expected, "it listens, asks again, and asks when it is notified");
-}
-
-#[tokio::test(start_paused = true)]
 async fn where_late_requests_are_carried_out_an_unanswered_one_is_settled_by_its_release() {
     let store = lacking(|can| can.refuses_late = false);
     let [client, _] = &store.clients;
@@ -356,4 +352,28 @@ async fn a_lease_or_a_name_beyond_the_limits_of_the_store_is_refused_with_the_li
         assert!(error.to_string().contains("20"), "{error}");
     }
     Mutex::new(client, &long[..20]).lock().lease(Duration::from_secs(1)).await.unwrap().release().await.unwrap();
+}
+
+/// The rows of the table in docs/store-authors.md, each with the names in its first cell.
+fn rows() -> Vec<Vec<&'static str>> {
+    const PAGE: &str = include_str!("../../../../docs/store-authors.md");
+    let table = PAGE.split("| left out |").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("the table of capabilities");
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    cells.map(|cell| cell.split('`').skip(1).step_by(2).collect()).collect()
+}
+
+/// Whether a test here takes this capability away, or adds it.
+fn is_tested(capability: &str) -> bool {
+    let here = concat!(include_str!("main.rs"), include_str!("waiting.rs"));
+    let with = if ["min_lease", "max_lease"].contains(&capability) { "leases" } else { capability };
+    here.contains(&format!("can.{capability} =")) || here.contains(&format!(".with_{with}("))
+}
+
+#[test]
+fn each_row_of_the_page_for_authors_of_stores_has_a_test() {
+    let rows = rows();
+    assert!(rows.len() >= 12, "{rows:?}");
+    let missing: Vec<_> = rows.iter().flatten().filter(|capability| !is_tested(capability)).collect();
+    assert!(missing.is_empty(), "no test for {missing:?}");
+    assert!(!is_tested("telepathy"));
 }

@@ -23,7 +23,7 @@ pub(super) struct Broken {
     pub(super) before: Vec<String>,
 }
 
-pub(super) struct Court {
+pub(super) struct Events {
     referee: Referee,
     limits: Limits,
     waiting: BTreeMap<(u64, u64), Event>,
@@ -41,9 +41,9 @@ pub(super) struct Court {
     pub(super) losses: u64,
 }
 
-impl Court {
+impl Events {
     pub(super) fn new(begin: u64, prefix: &str, limits: Limits, history: Option<Box<dyn Write>>) -> Self {
-        let mut court = Self {
+        let mut events = Self {
             referee: Referee::new(limits),
             limits,
             waiting: BTreeMap::new(),
@@ -60,8 +60,8 @@ impl Court {
             losses: 0,
         };
         // Callers add events of their own to the history.
-        court.add(Event { at: begin, client: 0, what: What::Note { text: format!("{BEGIN}{begin}") } });
-        court
+        events.add(Event { at: begin, client: 0, what: What::Note { text: format!("{BEGIN}{begin}") } });
+        events
     }
 
     /// An event with the machine's clock.
@@ -179,15 +179,15 @@ mod tests {
 
     #[test]
     fn events_are_judged_in_order_and_a_broken_promise_has_a_timeline() {
-        let mut court = Court::new(1_000, "p:", Limits::default(), None);
-        court.add(granted(1_020, 2, 8));
-        court.add(granted(1_010, 1, 7));
-        court.judge(1_015).unwrap();
-        assert!(court.broken.is_empty());
-        let verdict = court.finish(2_000).unwrap();
-        let found: Vec<_> = court.broken.iter().map(|broken| broken.violation.promise).collect();
+        let mut events = Events::new(1_000, "p:", Limits::default(), None);
+        events.add(granted(1_020, 2, 8));
+        events.add(granted(1_010, 1, 7));
+        events.judge(1_015).unwrap();
+        assert!(events.broken.is_empty());
+        let verdict = events.finish(2_000).unwrap();
+        let found: Vec<_> = events.broken.iter().map(|broken| broken.violation.promise).collect();
         assert_eq!(found, [Promise::P1], "{:?}", verdict.violations);
-        let before = &court.broken[0].before;
+        let before = &events.broken[0].before;
         assert!(before.len() == 2 && before[0].contains("process 1") && before[1].contains("token 8"), "{before:?}");
     }
 }
