@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests stand outside the simulation")]
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use lockkeeper::Client;
 use lockkeeper::layer::{Chaos, Fault, Faulty};
 use lockkeeper::runtime::Runtime;
 use lockkeeper::store::memory::MemoryStore;
+use lockkeeper_testkit::poll::until_within;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -151,4 +153,93 @@ fn a_blocking_call_in_a_task_is_said() {
     let seen = logged(false, async move { tokio::spawn(async move { lock() }).await.unwrap() });
     let warnings: Vec<_> = seen.iter().filter(|(level, _)| *level == Level::WARN).collect();
     assert!(warnings.len() == 1 && warnings[0].1.contains("blocking"), "{seen:?}");
+}
+
+/// Which code of the user's does not return while this says so, on a thread that renews holds.
+static STUCK: AtomicU8 = AtomicU8::new(FREE);
+const FREE: u8 = 0;
+const IN_RECORDER: u8 = 1;
+const IN_SUBSCRIBER: u8 = 2;
+
+/// Whether a keeper is in there.
+static IS_STUCK: AtomicBool = AtomicBool::new(false);
+
+fn stay(place: u8) {
+    if std::thread::current().name() == Some("lockkeeper-keeper") {
+        while STUCK.load(Ordering::SeqCst) == place {
+            IS_STUCK.store(true, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A recorder and a subscriber that do not return from being told of a loss.
+struct Stuck;
+
+impl metrics::Recorder for Stuck {
+    fn describe_counter(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+    fn describe_gauge(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+    fn describe_histogram(&self, _: metrics::KeyName, _: Option<metrics::Unit>, _: metrics::SharedString) {}
+
+    fn register_counter(&self, key: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Counter {
+        if key.name() == "lockkeeper_losses_total" {
+            stay(IN_RECORDER);
+        }
+        metrics::Counter::noop()
+    }
+
+    fn register_gauge(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Gauge {
+        metrics::Gauge::noop()
+    }
+
+    fn register_histogram(&self, _: &metrics::Key, _: &metrics::Metadata<'_>) -> metrics::Histogram {
+        metrics::Histogram::noop()
+    }
+}
+
+impl Subscriber for Stuck {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::WARN
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        stay(IN_SUBSCRIBER);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// Code that does not return cannot be told by the keeper, which is in it. The caller tells it that finds its lock lost for want of a renewal.
+#[test]
+fn a_keeper_that_is_stuck_in_code_of_the_users_is_told_by_a_caller() {
+    metrics::set_global_recorder(Stuck).expect("the only one");
+    tracing::subscriber::set_global_default(Stuck).expect("the only one");
+    for place in [IN_RECORDER, IN_SUBSCRIBER] {
+        let log = Log::default();
+        let warnings = || log.seen.lock().unwrap().iter().filter(|(_, text)| text.contains("blocks the thread")).count();
+        logged_by(log.clone(), false, async {
+            let (limit, short) = (Duration::from_secs(10), Duration::from_millis(50));
+            let client = Client::builder().lease(Duration::from_secs(1)).connect("memory:").await.unwrap();
+            let renewed = client.mutex("renewed").lock().await.unwrap();
+            IS_STUCK.store(false, Ordering::SeqCst);
+            STUCK.store(place, Ordering::SeqCst);
+            let _expires = client.mutex("expires").lock().lease(short).await.unwrap();
+            until_within(limit, "the keeper is told of the loss", || IS_STUCK.load(Ordering::SeqCst));
+            assert_eq!(warnings(), 0, "nobody has looked");
+            until_within(limit, "a lock that is not renewed is lost", || !renewed.is_valid());
+            assert_eq!(warnings(), 1, "{:?}", log.seen);
+            let again = client.mutex("again").lock().lease(short).await.unwrap();
+            until_within(limit, "a second lock is lost", || !again.is_valid());
+            STUCK.store(FREE, Ordering::SeqCst);
+            client.close().await.unwrap();
+            assert_eq!(warnings(), 1, "{:?}", log.seen);
+        });
+    }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Core {
     pub(super) observer: Arc<dyn Observer>,
     /// The user was told that the observer blocks the keeper.
     pub(super) told_slow: AtomicBool,
+    /// Since when the keeper has been in the observer, in nanoseconds; 0: it is not there.
+    pub(super) told_since: AtomicU64,
     /// The program's name on the client card, if it is not that of the executable.
     pub(super) program: OnceLock<String>,
     /// The store's URL without a password, if it has one.
@@ -86,6 +88,7 @@ impl Core {
             settings,
             observer,
             told_slow: AtomicBool::new(false),
+            told_since: AtomicU64::new(0),
             program: OnceLock::new(),
             place: OnceLock::new(),
             next_look: AtomicU64::new(0),

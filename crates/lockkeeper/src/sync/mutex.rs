@@ -34,7 +34,8 @@ pub struct Mutex(Target);
 
 /// Holds a [`Mutex`] or a [`FairMutex`](crate::FairMutex).
 ///
-/// Dropping it releases in the background: at once if the store is well, but not before `drop` returns.
+/// Dropping it releases in the background: at once if the store is well, but not before `drop` returns. A process that ends right after it can
+/// leave the name held for the rest of the lease: `client.close().await` waits for the release.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {

@@ -121,15 +121,15 @@ impl Outcome {
         self.shares.iter().filter(|share| share.is_java == is_java).map(|share| share.longest).max().unwrap_or_default()
     }
 
-    /// Each side has at least half of its share by number of contenders, nobody times out, and no wait is longer than five rounds of all
-    /// contenders. A round takes a hold of each; where a grant takes longer than the hold, that long, as each side alone shows in the same run
+    /// Each side is to have at least half of its share by number of contenders, nobody to time out, and no wait to be longer than five rounds of
+    /// all contenders. A round takes a hold of each; where a grant takes longer than the hold, that long, as each side alone shows in the same run
     /// (`java`, `ours`). Where the machine stalled, the longest stalls are added, and a side that is slower than the other one when it is alone
     /// counts for so much less.
     ///
     /// At a plain mutex Java's threads overtake each other for longer than five rounds also where only Java contends. So several of them may
     /// wait half as long again as in the control. One Java thread among ours has no other to overtake it: for it, as for ours, five rounds
     /// count. In a fair queue a wait may also be half as long again as in the control.
-    fn judge(&self, java: Pace, ours: Pace, stalls: &Stalls) -> Result<(), String> {
+    fn judge(&self, java: Pace, ours: Pace, stalls: &Stalls) -> Judged {
         let Contest { object, theirs: java_count, ours: our_count, hold, time, wait } = self.contest;
         let verb = if wait.is_some() { "tryLock" } else { "lock" };
         let [of_java, of_ours] = [self.grants(true), self.grants(false)];
@@ -140,7 +140,7 @@ impl Outcome {
         };
         let (java_weight, our_weight) = (weight(java_count, java, ours), weight(our_count, ours, java));
         let all = (of_java + of_ours) as f64;
-        let enough = |had: u64, weight: f64| 2.0 * had as f64 * (java_weight + our_weight) >= all * weight;
+        let above = |had: u64, weight: f64| 2.0 * had as f64 - all * weight / (java_weight + our_weight);
         let yardsticks: &[Pace] = match (java_count, our_count) {
             (_, 0) => &[ours],
             (0, _) => &[java],
@@ -164,11 +164,37 @@ impl Outcome {
              {timeouts} timeouts, {stalled:.2} stalled"
         );
         eprintln!("{found}");
-        let in_time = longest[0] <= bounds[0] && longest[1] <= bounds[1];
-        if enough(of_java, java_weight) && enough(of_ours, our_weight) && in_time && timeouts == 0 && all > 0.0 {
-            return Ok(());
+        Judged {
+            above: [above(of_java, java_weight), above(of_ours, our_weight)],
+            is_in_time: longest[0] <= bounds[0] && longest[1] <= bounds[1] && timeouts == 0 && all > 0.0,
+            found: format!("{found}, alone {java:?} {ours:?}, {:?}", self.shares),
         }
-        Err(format!("{found}, alone {java:?} {ours:?}, {:?}", self.shares))
+    }
+}
+
+/// What is to be said of a contest after one run, or after several.
+#[derive(Clone, Debug)]
+struct Judged {
+    /// By how many grants each side has more than half of its share, twice, over all runs.
+    above: [f64; 2],
+    /// Nobody timed out and no wait was too long, in one of the runs.
+    is_in_time: bool,
+    found: String,
+}
+
+impl Judged {
+    fn is_right(&self) -> bool {
+        // What rounding leaves of an exact half is none.
+        self.is_in_time && self.above.iter().all(|above| *above > -1e-6)
+    }
+
+    /// With one more run.
+    fn and(self, next: &Self) -> Self {
+        Self {
+            above: [self.above[0] + next.above[0], self.above[1] + next.above[1]],
+            is_in_time: self.is_in_time || next.is_in_time,
+            found: format!("{}; {}", self.found, next.found),
+        }
     }
 }
 
@@ -179,8 +205,8 @@ struct Pace {
     longest: Duration,
 }
 
-/// Runs all of these side by side, among them each side alone with the same holds, and judges them: which failed, and why.
-async fn judge_each(world: &Arc<World>, contests: Vec<Contest>) -> Vec<(Contest, String)> {
+/// Runs all of these side by side, among them each side alone with the same holds, and judges them.
+async fn judge_each(world: &Arc<World>, contests: Vec<Contest>) -> Vec<(Contest, Judged)> {
     let meter = Meter::start();
     let running: Vec<_> = contests
         .into_iter()
@@ -198,21 +224,28 @@ async fn judge_each(world: &Arc<World>, contests: Vec<Contest>) -> Vec<(Contest,
         let control = outcomes.iter().find(|found| found.contest.is_alone(is_java) && found.contest.hold == hold);
         control.expect("a control").pace()
     };
-    let judged = outcomes.iter().filter_map(|found| {
+    let judged = outcomes.iter().map(|found| {
         let hold = found.contest.hold;
-        found.judge(alone(true, hold), alone(false, hold), &stalls).err().map(|why| (found.contest, why))
+        (found.contest, found.judge(alone(true, hold), alone(false, hold), &stalls))
     });
-    judged.map(|(contest, why)| (contest, format!("{:?} {why}", world.version))).collect()
+    judged.collect()
+}
+
+/// Which are wrong, and why.
+fn wrong(world: &World, judged: Vec<(Contest, Judged)>) -> Vec<String> {
+    let wrong = judged.into_iter().filter(|(_, judged)| !judged.is_right());
+    wrong.map(|(_, judged)| format!("{:?} {}", world.version, judged.found)).collect()
 }
 
 async fn judge_all(world: &Arc<World>, contests: Vec<Contest>) -> Vec<String> {
-    judge_each(world, contests).await.into_iter().map(|(_, why)| why).collect()
+    wrong(world, judge_each(world, contests).await)
 }
 
-/// The same, but what fails is run again with its controls, up to three times in all: a wait is judged by its worst case, and a machine that
-/// does something else for a while makes one of them long.
+/// The same, but what fails is run again with its controls, up to three times in all. Shares are then judged by the sum of the runs. A wait is judged
+/// by its worst case, and a machine that does something else for a while makes one of them long: one run in which all were in time is enough.
 async fn judge_again(world: &Arc<World>, contests: Vec<Contest>) -> Vec<String> {
     let mut failed = judge_each(world, contests.clone()).await;
+    failed.retain(|(_, judged)| !judged.is_right());
     for _ in 1..3 {
         if failed.is_empty() {
             break;
@@ -221,12 +254,15 @@ async fn judge_again(world: &Arc<World>, contests: Vec<Contest>) -> Vec<String> 
         let is_control = |contest: &Contest| contest.is_control() && failed.iter().any(|(other, _)| other.hold == contest.hold);
         let again: Vec<_> = contests.iter().copied().filter(|contest| is_failed(contest) || is_control(contest)).collect();
         eprintln!("{:?} once more: {failed:?}", world.version);
-        let was_failed: Vec<_> = failed.iter().map(|(contest, _)| *contest).collect();
-        failed = judge_each(world, again).await;
         // A control that passed before is only the yardstick now.
-        failed.retain(|(contest, _)| was_failed.contains(contest));
+        let again = judge_each(world, again).await;
+        for (contest, judged) in &mut failed {
+            let next = again.iter().find(|(other, _)| other == contest).map(|(_, next)| next).expect("it ran again");
+            *judged = judged.clone().and(next);
+        }
+        failed.retain(|(_, judged)| !judged.is_right());
     }
-    failed.into_iter().map(|(_, why)| why).collect()
+    wrong(world, failed)
 }
 
 /// Contests of so many threads of Java's and tasks of ours, with short and long holds.

@@ -51,3 +51,11 @@ async fn a_thousand_calls_pass_in_spawn_blocking() {
     let url = server.fresh_url();
     tokio::task::spawn_blocking(move || lock_many(&url, "blocking")).await.unwrap();
 }
+
+/// The executor's only thread waits for the blocking one.
+#[tokio::test]
+async fn a_thousand_calls_pass_in_spawn_blocking_of_one_thread() {
+    let Some(server) = server() else { return };
+    let url = server.fresh_url();
+    tokio::task::spawn_blocking(move || lock_many(&url, "blocking")).await.unwrap();
+}

@@ -271,6 +271,28 @@ fn java_serves_first(eyes: &mut Connection, wait: f64) {
     }
 }
 
+/// Java removes a waiter by the score of the head alone. Once ours is the head, a score of many minutes would make a dead one of ours block Java for
+/// as long: it is lowered to our sign of life, also behind a `tryLock` of 20 s.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn our_score_sinks_to_our_sign_of_life_when_we_become_the_head() {
+    let Some((server, client, mut eyes)) = own("scores at the head").await else { return };
+    let holder = client.fair_mutex("m").lock().await.unwrap();
+    let store = store(&server.url(0)).await;
+    java_waits(&mut eyes, "java:1", 20_000.0);
+    waits(&store, 1).await;
+    let ours: String = eyes.lindex(QUEUE, 1).unwrap();
+    let left = score(&mut eyes, &ours) - now(&mut eyes);
+    assert!(left > UNIT, "behind others it is worth a place of Java's: {left} ms");
+    java_waits(&mut eyes, "java:2", UNIT);
+    java_serves_first(&mut eyes, 20_000.0);
+    waits(&store, 1).await;
+    let left = score(&mut eyes, &ours) - now(&mut eyes);
+    assert!(left <= 5_000.0, "a dead waiter of ours would block Java for {left} ms");
+    let left = score(&mut eyes, "java:2") - now(&mut eyes);
+    assert!(left >= UNIT - 10_000.0, "Java's waiter behind ours counts as dead in {left} ms");
+    holder.release().await.unwrap();
+}
+
 /// After a long hold two of ours are served within a second: the next one must not look dead to Java until it asks again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_score_of_ours_sinks_below_its_sign_of_life() {

@@ -1,5 +1,6 @@
 //! Two processes of ours at one plain mutex: each has its share by number of contenders, and no contender waits for long.
 
+use std::collections::HashMap;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -70,9 +71,9 @@ impl Contest {
         share
     }
 
-    /// Each process has at least half of its share by number of contenders, and no wait is longer than five rounds of all of them. A round takes
-    /// a hold of each, or as long as the grants of this run took where that is longer.
-    fn judge(self, shares: [Share; 2]) -> Result<(), String> {
+    /// Each process is to have at least half of its share by number of contenders, and no wait is to be longer than five rounds of all of them. A
+    /// round takes a hold of each, or as long as the grants of this run took where that is longer.
+    fn judge(self, shares: [Share; 2]) -> Judged {
         let all: u64 = shares.iter().map(|share| share.grants).sum();
         let contenders: usize = self.contenders.iter().sum();
         let cycle = TIME / u32::try_from(all).expect("few").max(1);
@@ -82,9 +83,37 @@ impl Contest {
             shares[0].grants, shares[1].grants, shares[0].longest, shares[1].longest
         );
         eprintln!("{found}");
-        let has_share = |side: usize| 2 * shares[side].grants * contenders as u64 >= all * self.contenders[side] as u64;
-        let is_in_time = shares.iter().all(|share| share.longest <= bound);
-        if all > 0 && has_share(0) && has_share(1) && is_in_time { Ok(()) } else { Err(found) }
+        let above = |side: usize| {
+            let (had, least) = (2 * shares[side].grants * contenders as u64, all * self.contenders[side] as u64);
+            i64::try_from(had).expect("few") - i64::try_from(least).expect("few")
+        };
+        let is_in_time = all > 0 && shares.iter().all(|share| share.longest <= bound);
+        Judged { above: [above(0), above(1)], is_in_time, found }
+    }
+}
+
+/// What is to be said of a contest after one run, or after several.
+#[derive(Clone, Debug)]
+struct Judged {
+    /// By how much each side has more than half of its share, over all runs.
+    above: [i64; 2],
+    /// No wait was too long, in one of the runs.
+    is_in_time: bool,
+    found: String,
+}
+
+impl Judged {
+    fn is_right(&self) -> bool {
+        self.is_in_time && self.above.iter().all(|above| *above >= 0)
+    }
+
+    /// With one more run.
+    fn and(self, next: Self) -> Self {
+        Self {
+            above: [self.above[0] + next.above[0], self.above[1] + next.above[1]],
+            is_in_time: self.is_in_time || next.is_in_time,
+            found: format!("{}; {}", self.found, next.found),
+        }
     }
 }
 
@@ -154,37 +183,39 @@ async fn contends_as_a_process() {
     }
 }
 
-/// All contests once, by two new processes: which were wrong, and why.
-async fn judge_all() -> Vec<(String, String)> {
+/// All contests once, by two new processes.
+async fn judge_all() -> Vec<(String, Judged)> {
     let server = Server::start(Flavour::Redis);
     let mut processes = [ContenderProcess::start(&server.url(0), 0).await, ContenderProcess::start(&server.url(0), 1).await];
     for process in &mut processes {
         process.begin().await;
     }
-    let mut wrong = Vec::new();
+    let mut judged = Vec::new();
     for contest in contests() {
         let [first, second] = &mut processes;
         let shares = [first.share(contest).await, second.share(contest).await];
-        wrong.extend(contest.judge(shares).err().map(|why| (contest.name(), why)));
+        judged.push((contest.name(), contest.judge(shares)));
     }
-    wrong
+    judged
 }
 
-/// A wait is judged by its worst case, and a machine that does something else for a while makes one of them long: a contest passes if it does in
-/// one run of three.
+/// A contest that is wrong is run again, up to three times in all. Shares are then judged by the sum of its runs. A wait is judged by its worst case, and a
+/// machine that does something else for a while makes one of them long: one run in which all were in time is enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_processes_have_their_shares_of_a_plain_mutex() {
     if let Some(why) = Server::missing(Flavour::Redis) {
         return lockkeeper::conformance::skip("shares of two processes", &why);
     }
     let mut wrong = judge_all().await;
+    wrong.retain(|(_, judged)| !judged.is_right());
     for _ in 1..3 {
         if wrong.is_empty() {
             return;
         }
         eprintln!("once more: {wrong:?}");
-        let again = judge_all().await;
-        wrong = again.into_iter().filter(|(name, _)| wrong.iter().any(|(other, _)| other == name)).collect();
+        let again: HashMap<String, Judged> = judge_all().await.into_iter().collect();
+        wrong = wrong.into_iter().map(|(name, judged)| (name.clone(), judged.and(again[&name].clone()))).collect();
+        wrong.retain(|(_, judged)| !judged.is_right());
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

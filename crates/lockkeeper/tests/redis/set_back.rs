@@ -3,11 +3,15 @@
 
 use std::time::{Duration, Instant};
 
-use lockkeeper::Client;
+use lockkeeper::backend::{Attempt, Backend as _, Claim};
+use lockkeeper::runtime::Runtime;
+use lockkeeper::store::redis::{Config, RedisStore};
+use lockkeeper::{Client, MultiLock};
 use redis::Commands;
 use tokio::time::timeout;
 
 use crate::clock::WallClock;
+use crate::dead_waiters::fair_request;
 use crate::flaw::Flaw;
 use crate::proxy::Fault;
 use crate::server::{Flavour, Server};
@@ -160,4 +164,75 @@ async fn votes_come_back_after_a_clock_step() {
     tokio::time::sleep(LEASE * 2).await;
     assert!(guard.is_valid());
     guard.release().await.unwrap();
+}
+
+/// How many ms the place of the only fair waiter of `name` has left.
+fn place_left(site: &Site, name: &str) -> i64 {
+    let mut eyes = site.eyes();
+    let (seconds, _): (i64, i64) = redis::cmd("TIME").query(&mut eyes).unwrap();
+    let places: Vec<(String, f64)> = eyes.zrange_withscores(format!("lockkeeper:fair:{{{name}}}"), 0, -1).unwrap();
+    assert_eq!(places.len(), 1, "{places:?}");
+    places[0].1 as i64 - seconds * 1_000
+}
+
+/// Fair waiters and a writer asked once and died, and then the clock was set back: those who come next wait for as long as the dead keep their
+/// places, and not for an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_died_before_a_clock_step_block_nobody_for_long() {
+    let Some((site, clock)) = under_a_clock("dead waiters and clock step", Flavour::Redis, None).await else { return };
+    let client = site.client(Client::builder()).await;
+    let (first, second) = (client.fair_mutex("f").lock().await.unwrap(), client.fair_mutex("g").lock().await.unwrap());
+    let reader = client.rwlock("r").read().await.unwrap();
+    let store = RedisStore::connect(Config::parse(&site.server.url(0)).unwrap(), &Runtime::system()).await.unwrap();
+    for (name, claim) in [("f", Claim::Fair), ("g", Claim::Fair), ("r", Claim::Write)] {
+        let mut waiter = fair_request(name, 1, Duration::from_secs(5));
+        waiter.claim = claim;
+        assert!(matches!(store.acquire(waiter).await.unwrap(), Attempt::Busy(_)), "{name}");
+    }
+    clock.set(-HOUR);
+    assert!(
+        place_left(&site, "f") > 3_000_000 && place_left(&site, "g") > 3_000_000,
+        "the clock was not set: nothing was tested"
+    );
+    first.release().await.unwrap();
+    second.release().await.unwrap();
+    let (mutex, several, rwlock) = (client.fair_mutex("f"), client.fair_mutex("g"), client.rwlock("r"));
+    let several = MultiLock::new().and(several.lock()).and(client.mutex("m").lock());
+    let (began, patience) = (Instant::now(), Duration::from_secs(30));
+    let (one, all, read) =
+        tokio::join!(mutex.lock().timeout(patience), several.lock().timeout(patience), rwlock.read().timeout(patience));
+    one.expect("the dead one does not block a fair mutex").release().await.unwrap();
+    all.expect("the dead one does not block several locks").release().await.unwrap();
+    read.expect("the dead one does not block readers").release().await.unwrap();
+    eprintln!("all are served after {:?}", began.elapsed());
+    reader.release().await.unwrap();
+}
+
+/// Who lives keeps the place from before the step.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn living_fair_waiters_keep_their_order_over_a_clock_step() {
+    let Some((site, clock)) = under_a_clock("living waiters and clock step", Flavour::Redis, None).await else { return };
+    let client = site.client(Client::builder().lease(LEASE)).await;
+    let holder = client.fair_mutex("f").lock().await.unwrap();
+    let served = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let mut waiters = Vec::new();
+    for number in 0..3 {
+        let (other, served) = (site.other().await, std::sync::Arc::clone(&served));
+        waiters.push(tokio::spawn(async move {
+            let guard = other.fair_mutex("f").lock().await.unwrap();
+            served.lock().unwrap().push(number);
+            guard.release().await.unwrap();
+        }));
+        until("it waits", || site.eyes().llen::<_, usize>("redisson_lock_queue:{f}").unwrap() == number + 1).await;
+        if number == 1 {
+            clock.set(-HOUR);
+        }
+    }
+    // Longer than a place that was brought back.
+    tokio::time::sleep(ms(6_000)).await;
+    holder.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+    assert_eq!(*served.lock().unwrap(), [0, 1, 2]);
 }

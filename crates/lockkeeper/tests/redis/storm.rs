@@ -171,7 +171,12 @@ async fn turn(client: &Client, dice: &mut Dice) {
     match dice.below(7) {
         0 => attempt!(client.mutex(format!("m{name}")).lock()),
         1 => attempt!(client.fair_mutex(format!("f{name}")).lock()),
-        2 | 3 => attempt!(client.rwlock(format!("rw{name}")).read()),
+        2 => attempt!(client.rwlock(format!("rw{name}")).read()),
+        // A try has a hold of its own at the server; readers of one client share one.
+        3 => {
+            let rwlock = client.rwlock(format!("rw{name}"));
+            attempt!(async { rwlock.try_read().await.ok().flatten().ok_or(()) });
+        }
         4 => attempt!(client.rwlock(format!("rw{name}")).write()),
         5 => attempt!(client.semaphore(format!("s{name}"), SIZE).acquire()),
         _ => {

@@ -1,7 +1,7 @@
 -- Grants the mutex KEYS[1] to one owner if it is its turn, or gives it a place in the queue.
 --
 -- Promises: those of mutex_acquire; waiters that ask this way are served in order of arrival; a place lasts only as long as its owner asks
--- again in time, so that a dead one does not block the others; bounded work, however many died.
+-- again in time, so that a dead one does not block the others, also after the clock was set back; bounded work, however many died.
 --
 -- ARGV: owner, lease in ms, latest time in µs, smallest token, the key that counts tokens, how long to keep a place in ms (0: do not
 -- queue), unit in ms
@@ -20,6 +20,7 @@ elseif mine == 1 then
   return {GRANTED, token}
 end
 local held = redis.call('EXISTS', KEYS[1]) == 1
+bring_back(place, unit)
 local head, last = living_head(unit)
 local index = redis.call('LPOS', queue, owner)
 local sign = tonumber(redis.call('ZSCORE', signs, owner) or 0)
@@ -42,10 +43,6 @@ if held then
 end
 if place > 0 then
   local ends = math.max(sign, millis + place)
-  if ends > millis + place + unit then
-    -- No place is that long: the clock was set back since.
-    ends = millis + place
-  end
   if removed then
     redis.call('LPUSH', queue, owner)
     index = 0

@@ -9,6 +9,10 @@ local signs = 'lockkeeper:fair:' .. tagged
 -- One script removes at most MOST dead and reads at most REACH places, WINDOW of them at a time. The next script goes on.
 local MOST, REACH, WINDOW = 1000, 10000, 500
 
+-- How far beyond what is possible a place may end before that counts as a step of the clock: what smaller steps have stretched is left. And for
+-- how long such a place is kept then.
+local MARGIN, ONCE_MORE = 60000, 5000
+
 local function wake_waiter(owner)
   local woke = redis.pcall('PUBLISH', 'redisson_lock__channel:' .. tagged .. ':' .. owner, '0')
   return type(woke) == 'number' and woke or 1
@@ -83,6 +87,22 @@ local function leave(owner, unit)
     lower_from(index, unit, unit)
   end
   keep_keys(unit)
+end
+
+-- Brings back places of ours that end later than a place can: they were given before the clock was set back, and a dead waiter would block for as
+-- long as that step. One that lives asks again about once a second. The caller's places are kept for `place`, those of others for a unit at most.
+local function bring_back(place, unit)
+  local edge = string.format('(%.0f', millis + math.max(place, unit) + MARGIN)
+  local far, places = redis.call('ZRANGEBYSCORE', signs, edge, '+inf', 'LIMIT', 0, MOST), {}
+  for _, owner in ipairs(far) do
+    places[#places + 1] = millis + ONCE_MORE
+    places[#places + 1] = owner
+  end
+  if #far > 0 then
+    -- A dry run does it as well: it changes nothing for those that live.
+    local write = redis.purge or redis.call
+    write('ZADD', signs, unpack(places))
+  end
 end
 
 -- Removes those of ours whose places ended, wherever they stand: one pass over the list, and one over the scores behind them.
