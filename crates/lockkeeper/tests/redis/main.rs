@@ -22,6 +22,7 @@ mod model;
 mod multi;
 mod network;
 mod odd_servers;
+mod one_call;
 mod outage;
 mod process;
 mod processes_share;
