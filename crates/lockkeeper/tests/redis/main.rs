@@ -14,6 +14,7 @@ mod faults;
 mod flaw;
 mod foreign;
 mod fork;
+mod gathered;
 mod harness;
 mod in_turn;
 mod keys;

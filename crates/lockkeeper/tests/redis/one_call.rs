@@ -105,3 +105,77 @@ async fn one_late_step_of_a_call_is_refused_alone() {
         one_is_late(&mut eyes, &MANY.replace(late, broken)).expect_err(broken);
     }
 }
+
+/// The script for steps of all kinds, with two of them.
+const STEPS: &str = concat!(
+    include_str!("../../src/store/redis/scripts/lib/time.lua"),
+    include_str!("../../src/store/redis/scripts/lib/answers.lua"),
+    include_str!("../../src/store/redis/scripts/lib/shape.lua"),
+    "local function permits_size(redis, KEYS, ARGV)\n",
+    include_str!("../../src/store/redis/scripts/lib/names.lua"),
+    include_str!("../../src/store/redis/scripts/lib/kind.lua"),
+    include_str!("../../src/store/redis/scripts/lib/permits.lua"),
+    include_str!("../../src/store/redis/scripts/lib/counting.lua"),
+    include_str!("../../src/store/redis/scripts/permits_size.lua"),
+    "\nend\nlocal function counter(redis, KEYS, ARGV)\n",
+    include_str!("../../src/store/redis/scripts/lib/names.lua"),
+    include_str!("../../src/store/redis/scripts/lib/kind.lua"),
+    include_str!("../../src/store/redis/scripts/lib/counting.lua"),
+    include_str!("../../src/store/redis/scripts/counter.lua"),
+    "\nend\nlocal STEPS = {permits_size = permits_size, counter = counter}\n",
+    include_str!("../../src/store/redis/scripts/many.lua"),
+);
+
+/// Counts three names in one call, of which the second has a key beside it that makes its step fail, and the fourth comes too late; what is wrong
+/// with the answer, if anything.
+fn one_fails(eyes: &mut Connection, script: &str) -> Result<(), String> {
+    redis::cmd("FLUSHALL").exec(eyes).unwrap();
+    eyes.rpush::<_, _, ()>("lockkeeper:request:{b}:2", "in the way").unwrap();
+    let script = redis::Script::new(script);
+    let mut call = script.key("a");
+    call.key("b").key("c").key("d");
+    for (step, id, latest, what, number) in [
+        ("counter", 1, i64::MAX / 1_024, "add", 5),
+        ("counter", 2, i64::MAX / 1_024, "add", 6),
+        ("permits_size", 3, i64::MAX / 1_024, "init", 7),
+        ("counter", 4, 1, "add", 8),
+    ] {
+        call.arg(step).arg(5).arg(id).arg(latest).arg(1_000).arg(what).arg(number);
+    }
+    let answers: Vec<redis::Value> = call.invoke(eyes).map_err(|error| format!("the whole call failed: {error}"))?;
+    let numbers: Vec<Option<i64>> = ["a", "b", "c", "d"].map(|name| eyes.get(name).unwrap()).into();
+    let marks =
+        ["a", "c"].map(|name| eyes.get::<_, Option<String>>(format!("lockkeeper:kind:{{{name}}}")).unwrap().unwrap_or_default());
+    if numbers != [Some(5), None, Some(7), None] || !marks[0].starts_with("counter") || !marks[1].starts_with("semaphore") {
+        return Err(format!("counted: {numbers:?} as {marks:?}"));
+    }
+    let counted = |number| redis::Value::Array(vec![redis::Value::Int(1), redis::Value::Int(1), redis::Value::Int(number)]);
+    match &answers[..] {
+        [first, redis::Value::BulkString(error), second, late]
+            if *first == counted(5)
+                && String::from_utf8_lossy(error).contains("WRONGTYPE")
+                && *second == counted(7)
+                && *late == redis::Value::Array(vec![redis::Value::Int(-1)]) =>
+        {
+            Ok(())
+        }
+        _ => Err(format!("answered {answers:?}")),
+    }
+}
+
+/// A step that fails, or comes too late, does not touch the others. Broken scripts are told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_step_of_any_kind_that_fails_fails_alone() {
+    let Some((_server, _client, mut eyes)) = own("a failing step").await else { return };
+    one_fails(&mut eyes, STEPS).unwrap();
+    let each = "pcall(STEPS[ARGV[at]], redis, {KEYS[i]}, arguments)";
+    for (sound, broken) in [
+        (each, "true, STEPS[ARGV[at]](redis, {KEYS[i]}, arguments)"),
+        (each, "pcall(STEPS[ARGV[at]], redis, KEYS, arguments)"),
+        (each, "pcall(STEPS[ARGV[1]], redis, {KEYS[i]}, arguments)"),
+        ("arguments[argument] = ARGV[at + 1 + argument]", "arguments[argument] = ARGV[2 + argument]"),
+    ] {
+        assert!(STEPS.contains(sound));
+        one_fails(&mut eyes, &STEPS.replace(sound, broken)).expect_err(broken);
+    }
+}
