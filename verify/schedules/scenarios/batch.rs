@@ -9,7 +9,7 @@ use std::time::Duration;
 use shuttle::rand::{Rng as _, thread_rng};
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 
-use super::{Batcher, Carrier, Durability, Error, GRANTED, Result, Route, Step, Want};
+use super::{Answer, Batcher, Carrier, Durability, Error, GRANTED, Numbers, Result, Route, Step, Want};
 use crate::backend::Register;
 use crate::name::Name;
 use crate::owner::{ClientId, WireOwner};
@@ -27,13 +27,17 @@ impl Carrier for Line {
         &self.runtime
     }
 
-    async fn ask(&self, steps: &[Step], _durable: Durability) -> Result<(Vec<i64>, Option<Error>)> {
+    async fn ask(&self, steps: &[Step], _durable: Durability) -> Result<(Vec<Answer>, Option<Error>)> {
         for _ in 0..self.turns {
             tokio::task::yield_now().await;
             shuttle::thread::sleep(Duration::ZERO);
         }
         assert!(steps.len() > 1, "a batch of one goes out by itself");
-        Ok((steps.iter().flat_map(|step| [GRANTED, i64::try_from(step.owner.number).unwrap_or(0)]).collect(), None))
+        let answer = |step: &Step| match step.want {
+            Want::Acquire { owner, .. } => Ok(Numbers::new(&[GRANTED, i64::try_from(owner.number).unwrap_or(0)])),
+            _ => Ok(None),
+        };
+        Ok((steps.iter().map(answer).collect(), None))
     }
 }
 
@@ -41,10 +45,11 @@ impl Carrier for Line {
 async fn call(batcher: Arc<Batcher>, line: Arc<Line>, number: u64, done: Arc<AtomicU32>) {
     let owner = WireOwner { client: ClientId::from_bits(1), number };
     let name = Name::new(format!("n{number}")).expect("a good name");
-    let want = Want::Acquire { lease: Duration::from_secs(30), not_after: Instant::NEVER, register: Register::No };
-    match batcher.route(&line, Step { name, owner, want }).await.expect("the line gives no errors") {
-        Route::Batched([code, value]) => {
-            assert_eq!((code, value), (GRANTED, i64::try_from(number).unwrap_or(0)), "the answer of another call");
+    let want = Want::Acquire { owner, lease: Duration::from_secs(30), not_after: Instant::NEVER, register: Register::No };
+    // Some must not overtake those that gather.
+    match batcher.route(&line, number % 2 == 0, || Step { name, want }).await.expect("the line gives no errors") {
+        Route::Batched(numbers) => {
+            assert_eq!(numbers[..], [GRANTED, i64::try_from(number).unwrap_or(0)], "the answer of another call");
         }
         Route::Single(slot) => {
             // It is under way for a while, so that others gather.

@@ -262,63 +262,74 @@ fn what_its_own_owner_left_is_undone_when_it_holds_under_another() {
     assert_eq!(machine.leave(None), None);
 }
 
-fn events() -> impl Strategy<Value = Step> {
-    let sent = |by: u64| NOW.plus(Duration::from_millis(by));
-    let busy = any::<bool>().prop_map(|placed| answer(Attempt::Busy(Busy { placed, ..Busy::default() })));
+fn answers() -> impl Strategy<Value = Result<Attempt>> {
+    let busy = any::<bool>().prop_map(|placed| Ok(Attempt::Busy(Busy { placed, ..Busy::default() })));
     prop_oneof![
-        3 => busy,
-        1 => Just(answer(GRANTED)),
-        1 => Just(answer(Attempt::Late)),
-        2 => Just(Step::Answered { answer: Err(Error::new(ErrorKind::Indeterminate, "?")), sent: NOW }),
-        1 => Just(Step::Answered { answer: Err(Error::new(ErrorKind::WrongKind, "no")), sent: NOW }),
-        2 => any::<bool>().prop_map(Step::Subscribed),
-        3 => Just(Step::Woken),
-        1 => Just(Step::Stands(Stand::Wait)),
-        1 => Just(Step::Stands(Stand::Behind)),
-        2 => Just(Step::Stands(Stand::Ask)),
-        1 => (0_u64..40).prop_map(move |by| Step::Stands(Stand::BackOff { until: sent(by) })),
-        1 => Just(Step::Stands(Stand::HandedOver { attempt: None, sent: NOW, not_after: NOW.plus(LIMIT), moved: None })),
-        1 => any::<bool>().prop_map(|own| {
-            let moved = if own { None } else { Some(Moved { owner: hold().owner, passes: 0 }) };
-            Step::Stands(Stand::HandedOver { attempt: Some(GRANTED), sent: NOW, not_after: NOW.plus(LIMIT), moved })
-        }),
-        2 => (0_u64..100_000).prop_map(move |by| Step::Stands(Stand::Passed { hold: hold(), since: sent(by) })),
-        1 => Just(Step::Stands(Stand::Revoked)),
+        12 => busy,
+        1 => Just(Ok(GRANTED)),
+        2 => Just(Ok(Attempt::Late)),
+        3 => Just(Err(Error::new(ErrorKind::Indeterminate, "?"))),
+        1 => Just(Err(Error::new(ErrorKind::WrongKind, "no"))),
     ]
 }
 
-/// Whether an event can follow a command.
-fn follows(command: &Command, event: &Step) -> bool {
-    matches!(
-        (command, event),
-        (Command::Ask { .. }, Step::Answered { .. } | Step::Revoked)
-            | (Command::Subscribe { .. }, Step::Subscribed(_))
-            | (Command::Sleep { .. } | Command::NewOwner { .. }, Step::Woken)
-            | (Command::Look, Step::Stands(_))
-    )
+fn stands() -> impl Strategy<Value = Stand> {
+    let by = |millis: u64| NOW.plus(Duration::from_millis(millis));
+    prop_oneof![
+        1 => Just(Stand::Wait),
+        1 => Just(Stand::Behind),
+        4 => Just(Stand::Ask),
+        // Few of them, so that one goes on.
+        4 => (1_u64..4).prop_map(move |times| Stand::BackOff { until: by(20 * times) }),
+        1 => Just(Stand::HandedOver { attempt: None, sent: NOW, not_after: NOW.plus(LIMIT), moved: None }),
+        1 => any::<bool>().prop_map(|own| {
+            let moved = if own { None } else { Some(Moved { owner: hold().owner, passes: 0 }) };
+            Stand::HandedOver { attempt: Some(GRANTED), sent: NOW, not_after: NOW.plus(LIMIT), moved }
+        }),
+        2 => (0_u64..100_000).prop_map(move |millis| Stand::Passed { hold: hold(), since: by(millis) }),
+        1 => Just(Stand::Revoked),
+    ]
+}
+
+/// The event that follows a command; `None`: it was the last one.
+fn next(command: &Command, (answer, subscribed, stand): (Result<Attempt>, bool, Stand)) -> Option<Step> {
+    Some(match command {
+        Command::Ask { sent, register, .. } => {
+            // A request that only registers is not granted.
+            let registered = *register == Register::Only && answer.is_ok();
+            let unseen = Attempt::Busy(Busy { unseen: true, ..Busy::default() });
+            Step::Answered { answer: if registered { Ok(unseen) } else { answer }, sent: *sent }
+        }
+        Command::Subscribe { .. } => Step::Subscribed(subscribed),
+        Command::Sleep { .. } | Command::NewOwner { .. } => Step::Woken,
+        Command::Look => Step::Stands(stand),
+        _ => return None,
+    })
 }
 
 proptest! {
-    /// Never a lost wake-up, and every way out undoes what it may have left.
+    /// Never a lost wake-up, and every way out undoes what it may have left. A notification that is lost is a `Woken` after a poll, a release that is
+    /// sent twice is two of them, a receiver is paused before any event, and cancelled after any.
     #[test]
     fn every_order_of_events_sleeps_with_an_end_and_undoes_what_it_left(
         queued: bool,
+        in_turn: bool,
         limit in proptest::option::of(0_u64..5_000),
         outage in proptest::option::of(0_u64..5_000),
-        steps in proptest::collection::vec((events(), 0_u64..1_500), 0..120),
+        steps in proptest::collection::vec((answers(), any::<bool>(), stands(), prop_oneof![0_u64..20, 0_u64..1_500]), 0..120),
     ) {
         let patience = match (limit.map(Duration::from_millis), outage.map(Duration::from_millis)) {
             (None, None) => Patience::Forever,
             (Some(wait), None) => Patience::For(wait),
             (wait, Some(outage)) => Patience::Limited { wait: wait.unwrap_or(Duration::MAX), outage },
         };
-        let mut machine = machine(patience, queued);
+        let mut machine = machine(patience, queued).woken_in_turn(in_turn);
         let (mut now, mut unanswered, mut placed, mut held) = (NOW, 0, false, false);
+        // Whether it listens, and in which back-off it has registered last.
+        let (mut listens, mut registered_in) = (false, None);
         let mut command = machine.step(Step::Started { may_ask: !queued }, at(now));
-        for (event, pause) in steps {
-            if !follows(&command, &event) {
-                continue;
-            }
+        for (answer, subscribed, stand, pause) in steps {
+            let Some(event) = next(&command, (answer, subscribed, stand)) else { break };
             now = now.plus(Duration::from_millis(pause));
             match &event {
                 Step::Answered { answer: Ok(Attempt::Busy(busy)), .. } => placed |= busy.placed,
@@ -328,17 +339,35 @@ proptest! {
             }
             let revoked = matches!(event, Step::Stands(Stand::Revoked));
             let waits_locally = matches!(event, Step::Stands(Stand::Wait));
+            let unseen = matches!(event, Step::Answered { answer: Ok(Attempt::Busy(Busy { unseen: true, .. })), .. });
+            let back_off = if let Step::Stands(Stand::BackOff { until }) = event { Some(until) } else { None };
+            match (&command, &event) {
+                (Command::Subscribe { .. }, Step::Subscribed(yes)) => (listens, registered_in) = (*yes, None),
+                (_, Step::Stands(Stand::Revoked)) => listens = false,
+                _ => {}
+            }
             let paused = match &event {
                 Step::Stands(Stand::Passed { since, .. }) => Some(now.since(*since)),
                 _ => None,
             };
             command = machine.step(event, at(now));
+            // The back-off may be over before a poll is due.
+            prop_assert!(!unseen || matches!(command, Command::Look | Command::GiveUp), "{:?} after it registered", command);
             match &command {
                 Command::Sleep { until, .. } => prop_assert!(
                     waits_locally || *until <= now.plus(Duration::from_millis(1_001)),
                     "sleeps until {until:?} at {now:?}, and nobody wakes it"
                 ),
-                Command::Ask { limit, .. } => prop_assert!(*limit > Duration::ZERO && machine.in_flight.is_some()),
+                Command::Ask { limit, register, .. } => {
+                    prop_assert!(*limit > Duration::ZERO && machine.in_flight.is_some());
+                    // Being woken took its place, and a request that left it without one would be woken by nobody.
+                    prop_assert_eq!(*register != Register::No, in_turn && listens);
+                    if *register == Register::Only {
+                        prop_assert!(back_off.is_some() && back_off != registered_in, "once in a back-off, and nowhere else");
+                        registered_in = back_off;
+                    }
+                }
+                Command::Subscribe { .. } => prop_assert!(!listens, "it listens already"),
                 Command::Grant { moved, .. } => {
                     prop_assert!(paused.is_none_or(|paused| moved.is_some() && paused < Duration::from_millis(50)));
                     held = true;

@@ -1,4 +1,4 @@
-//! That the fault tests bite: clients broken on purpose, each in one of ten ways, and the very assertion of a test that must notice.
+//! That the fault tests bite: clients broken on purpose, each in one of twelve ways, and the very assertion of a test that must notice.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -9,7 +9,7 @@ use crate::flaw::Flaw;
 use crate::process::By;
 use crate::server::Flavour;
 use crate::site::Site;
-use crate::{cancelled, faults, outage, process, set_back, standing};
+use crate::{cancelled, faults, in_turn, outage, process, set_back, standing};
 
 /// Gives a panic of the future instead of passing it on.
 struct Caught<F>(Pin<Box<F>>);
@@ -67,6 +67,10 @@ controls! {
         noticed by faults::a_stale_release_frees_nothing_newer as "freed a newer hold";
     no_release_behind_a_cancelled_request: NoReleaseBehind,
         noticed by cancelled::a_release_follows_the_request_of_a_cancelled_call as "held by a call that was cancelled";
+    first_waiter_with_unlimited_precedence: KeepsForFirst,
+        noticed by in_turn::a_try_beside_a_woken_client as "nobody holds it";
+    registration_without_an_end: RegistersForEver,
+        noticed by in_turn::in_the_order_in_which_they_came as "the set of those that wait ends by itself";
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -36,6 +36,30 @@ async fn a_lock_is_one_request_a_release_one_and_a_reentry_none() {
     assert_eq!(scripts_run(&mut eyes) - before, 2);
 }
 
+/// How often the server was asked for the end of a key, by scripts.
+fn ends_asked(eyes: &mut Connection) -> u64 {
+    let stats: String = redis::cmd("INFO").arg("commandstats").query(eyes).unwrap();
+    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_pttl:calls="));
+    calls.and_then(|calls| calls.split(',').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// Where many read, one that lives shows that the lock is not free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_leaves_many_does_not_look_at_each() {
+    let Some((_server, client, mut eyes)) = own("readers").await else { return };
+    let mut readers = Vec::new();
+    for _ in 0..100 {
+        // With a lease of its own it shares no hold.
+        readers.push(client.rwlock("rw").read().lease(Duration::from_secs(300)).await.unwrap());
+    }
+    let before = ends_asked(&mut eyes);
+    for reader in readers.drain(..20) {
+        reader.release().await.unwrap();
+    }
+    let asked = ends_asked(&mut eyes) - before;
+    assert!(asked <= 3 * 20, "{asked} keys were looked at for 20 releases");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_local_waiters_cost_at_most_two_requests_per_hand_over() {
     const WAITERS: u64 = 1_000;

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use lockkeeper::Result;
 use lockkeeper::backend::{
-    Acquire, Attempt, Backend, Grant, Notifier, Register, Release, Released, Renew, Renewed, Reply, Subscription, Watch,
+    Acquire, Attempt, Backend, Busy, Grant, Notifier, Register, Release, Released, Renew, Renewed, Reply, Subscription, Watch,
 };
 use lockkeeper::layer::Layer;
+use lockkeeper::name::Name;
 use lockkeeper::owner::WireOwner;
 use lockkeeper::runtime::Instant;
+use redis::Commands as _;
 
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +37,10 @@ pub(crate) enum Flaw {
     NoReach,
     /// Waiters do not register, so a release wakes all.
     NeverRegisters,
+    /// A mutex that was released is kept for the first waiter, however long it does not come.
+    KeepsForFirst,
+    /// Those that wait for a mutex are registered for ever.
+    RegistersForEver,
 }
 
 /// A store behind the flaw.
@@ -62,24 +68,55 @@ impl Flawed {
         *asked
     }
 
+    /// The client that goes first.
+    fn kept_for(&self, name: &Name) -> Option<String> {
+        crate::site::plain_connection(&self.url).get(kept_for(name)).unwrap()
+    }
+
+    /// The first that waits goes first.
+    fn keep_for_first(&self, name: &Name) {
+        let mut connection = crate::site::plain_connection(&self.url);
+        let first: Vec<String> = connection.zrange(waiting(name), 0, 0).unwrap();
+        if let Some(first) = first.first() {
+            connection.set::<_, _, ()>(kept_for(name), first).unwrap();
+        }
+    }
+
     async fn acquire_wrongly(&self, mut request: Acquire) -> Result<Attempt> {
         request.owner = self.owner(request.owner);
         match self.flaw {
             Flaw::AcquireIsNotIdempotent if self.asked_again(request.owner) > 1 => request.owner.number = fresh_number(),
             Flaw::NoNotAfter => request.not_after = Instant::NEVER,
             Flaw::NeverRegisters => request.register = Register::No,
+            Flaw::KeepsForFirst
+                if self.kept_for(&request.name).is_some_and(|first| first != request.owner.client.to_string()) =>
+            {
+                return Ok(Attempt::Busy(Busy::default()));
+            }
             // Once to find it busy, and once more when it listens.
             Flaw::NoPollFallback if self.asked_again(request.owner) > 2 => return std::future::pending().await,
             _ => {}
         }
-        let good_for = request.lease;
+        let (good_for, name) = (request.lease, request.name.clone());
         let attempt = self.store.acquire(request).await?;
+        if self.flaw == Flaw::RegistersForEver {
+            let _: bool = crate::site::plain_connection(&self.url).persist(waiting(&name)).unwrap();
+        }
         if self.flaw == Flaw::PlainCounterToken && matches!(attempt, Attempt::Granted(_)) {
             let token = redis::cmd("INCR").arg("plain-counter").query(&mut crate::site::plain_connection(&self.url)).unwrap();
             return Ok(Attempt::Granted(Grant::new(Some(token), good_for)));
         }
         Ok(attempt)
     }
+}
+
+/// The clients that wait for a mutex.
+fn waiting(name: &Name) -> String {
+    format!("lockkeeper:waiting:{{{name}}}")
+}
+
+fn kept_for(name: &Name) -> String {
+    format!("kept-for:{name}")
 }
 
 /// The number of an owner that never was.
@@ -116,6 +153,9 @@ impl Layer for Flawed {
             if self.flaw == Flaw::NoOwnerCheckOnRelease {
                 let forced = self.store.force_release(request.name).await?;
                 return Ok(Released::new(!forced.from.is_empty()).with_woke(0));
+            }
+            if self.flaw == Flaw::KeepsForFirst {
+                self.keep_for_first(&request.name);
             }
             self.store.release(request).await
         })

@@ -95,7 +95,11 @@ async fn the_test_notices_a_release_that_wakes_all() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_are_woken_in_the_order_in_which_they_came() {
     let Some(site) = Site::sound("the order of wake-ups").await else { return };
-    let (clients, mut eyes) = (clients(&site, 9).await, site.eyes());
+    in_the_order_in_which_they_came(&site).await;
+}
+
+pub(crate) async fn in_the_order_in_which_they_came(site: &Site) {
+    let (clients, mut eyes) = (clients(site, 9).await, site.eyes());
     let holder = clients[8].mutex("m").lock().await.unwrap();
     let waiters = wait_in_order(&clients[..8], &mut eyes, ms(5)).await;
     let ends: i64 = eyes.pttl(WAITING).unwrap();
@@ -175,15 +179,20 @@ async fn a_stopped_client_that_is_first_keeps_others_out_for_a_moment_only() {
     assert!(registered(&mut eyes).is_empty(), "its place ended when it was woken");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_free_mutex_is_granted_to_whoever_asks() {
-    let Some(site) = Site::sound("a try beside a woken client").await else { return };
-    let (clients, mut eyes) = (clients(&site, 2).await, site.eyes());
+/// Whether a try gets a mutex whose first waiter was woken and does not come.
+pub(crate) async fn a_try_beside_a_woken_client(site: &Site) {
+    let (clients, mut eyes) = (clients(site, 2).await, site.eyes());
     let holder = clients[0].mutex("m").lock().await.unwrap();
-    let _stopped = stopped_client(&site, &mut eyes);
+    let _stopped = stopped_client(site, &mut eyes);
     holder.release().await.unwrap();
     let guard = clients[1].mutex("m").try_lock().await.unwrap();
     assert!(guard.is_some(), "nobody holds it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_free_mutex_is_granted_to_whoever_asks() {
+    let Some(site) = Site::sound("a try beside a woken client").await else { return };
+    a_try_beside_a_woken_client(&site).await;
 }
 
 /// Registers so many clients that do not exist before all others, but behind these places.
@@ -223,65 +232,6 @@ async fn behind_a_stopped_client_and_dead_ones_the_next_that_lives_asks_soon() {
     holder.release().await.unwrap();
     let (_, got) = waiters.join_next().await.unwrap().expect("no panic");
     assert!(got - released < SOON, "after {:?}", got - released);
-}
-
-/// The script of a call that releases many, as it is sent.
-const MANY: &str = concat!(
-    include_str!("../../src/store/redis/scripts/lib/time.lua"),
-    include_str!("../../src/store/redis/scripts/lib/answers.lua"),
-    include_str!("../../src/store/redis/scripts/lib/shape.lua"),
-    include_str!("../../src/store/redis/scripts/lib/tell.lua"),
-    include_str!("../../src/store/redis/scripts/lib/fair_head.lua"),
-    include_str!("../../src/store/redis/scripts/lib/waiting.lua"),
-    include_str!("../../src/store/redis/scripts/lib/wake.lua"),
-    include_str!("../../src/store/redis/scripts/mutex_many.lua"),
-);
-
-/// What the first and the second waiters of sixty mutexes are told that one call releases, beside one for which dead clients wait.
-fn told_by_one_call(site: &Site, script: &str) -> Vec<(String, String)> {
-    let (mut eyes, mut listener) = (site.eyes(), site.eyes());
-    let mut listening = listener.as_pubsub();
-    listening.psubscribe("redisson_lockkeeper_turn:{live*").unwrap();
-    listening.subscribe("the end").unwrap();
-    listening.set_read_timeout(Some(PATIENCE)).unwrap();
-    let owner = format!("{NOBODY}:1");
-    let names: Vec<String> = std::iter::once("dead".to_owned()).chain((0..60).map(|n| format!("live{n}"))).collect();
-    let mut call = redis::cmd("EVAL");
-    call.arg(script).arg(names.len()).arg(&names).arg("lockkeeper:token").arg(0).arg("");
-    for name in &names {
-        eyes.hset::<_, _, _, ()>(name, &owner, 1).unwrap();
-        call.arg(&owner).arg(0).arg(format!("redisson_lock__channel:{{{name}}}"));
-        for client in 0..if name == "dead" { 300 } else { 2 } {
-            let client = format!("00000000-0000-0000-0000-{client:012x}");
-            eyes.zadd::<_, _, _, ()>(format!("lockkeeper:waiting:{{{name}}}"), client, 0).unwrap();
-        }
-    }
-    let released: Vec<i64> = call.query(&mut eyes).unwrap();
-    assert!(released.iter().step_by(2).all(|held| *held == 1), "{released:?}");
-    eyes.publish::<_, _, ()>("the end", "").unwrap();
-    let messages = std::iter::from_fn(|| {
-        let message = listening.get_message().expect("a message");
-        (message.get_channel_name() != "the end").then(|| (message.get_channel_name().to_owned(), message.get_payload().unwrap()))
-    });
-    messages.collect()
-}
-
-/// Dead clients that wait for one mutex take nothing from the others: each release wakes its first waiter and tells its second.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_releases_in_one_call_each_wake_a_first_and_tell_a_second() {
-    let Some(site) = Site::sound("many releases in one call").await else { return };
-    let told = told_by_one_call(&site, MANY);
-    assert_eq!(told.len(), 120, "{told:?}");
-    for (number, of_one) in told.chunks(2).enumerate() {
-        for ((channel, said), expected) in of_one.iter().zip(["0 2", "50 1"]) {
-            assert!(said == expected && channel.contains(&format!("{{live{number}}}")), "{of_one:?}");
-        }
-    }
-    site.tell("FLUSHALL");
-    let bounded = MANY.replace("  repeat\n", "  while tries > 0 do\n").replace("  until tries <= 0\n", "  end\n");
-    assert_ne!(bounded, MANY);
-    let told = told_by_one_call(&site, &bounded);
-    assert!(told.len() < 120, "a script that tries no more than a hundred clients in all is noticed");
 }
 
 /// A client is woken and gives up in the same moment. Another one waits, and nobody else tells it: it is not registered.

@@ -232,48 +232,6 @@ async fn five_thousand_waited_names_are_not_a_load() {
     waiters.iter().for_each(JoinHandle::abort);
 }
 
-/// The script of a call for many, as it is sent.
-const MANY: &str = concat!(
-    include_str!("../../src/store/redis/scripts/lib/time.lua"),
-    include_str!("../../src/store/redis/scripts/lib/answers.lua"),
-    include_str!("../../src/store/redis/scripts/lib/shape.lua"),
-    include_str!("../../src/store/redis/scripts/mutex_many.lua"),
-);
-
-/// Asks for three mutexes in one call, of which the second comes too late; what is wrong with the answer, if anything.
-fn one_is_late(eyes: &mut Connection, script: &str) -> Result<(), String> {
-    let (seconds, micros): (u64, u64) = redis::cmd("TIME").query(eyes).unwrap();
-    let (earlier, later) = ((seconds - 1) * 1_000_000 + micros, (seconds + 60) * 1_000_000 + micros);
-    let script = redis::Script::new(script);
-    let mut call = script.key("a");
-    call.key("b").key("c").arg("lockkeeper:token").arg(earlier).arg("");
-    for latest in [later, earlier, later] {
-        call.arg("somebody:1").arg(30_000).arg(latest);
-    }
-    let answers: Vec<i64> = call.invoke(eyes).unwrap();
-    let taken: Vec<bool> = ["a", "b", "c"].map(|name| eyes.exists(name).unwrap()).into();
-    eyes.del::<_, ()>(&["a", "b", "c"]).unwrap();
-    if taken != [true, false, true] {
-        return Err(format!("taken: {taken:?}"));
-    }
-    match answers[..] {
-        [1, first, -1, 0, 1, second] if first < second => Ok(()),
-        _ => Err(format!("answered {answers:?}")),
-    }
-}
-
-/// One step of a call that comes too late is refused, and the others get theirs. Broken scripts are told.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_late_step_of_a_call_is_refused_alone() {
-    let Some((_server, _client, mut eyes)) = own("a late step").await else { return };
-    one_is_late(&mut eyes, MANY).unwrap();
-    let late = "late and micros > tonumber(arguments[3 * i + 3])";
-    assert!(MANY.contains(late));
-    for broken in ["false", "late", "not late and micros > tonumber(arguments[3 * i + 3])"] {
-        one_is_late(&mut eyes, &MANY.replace(late, broken)).expect_err(broken);
-    }
-}
-
 /// The same as the store asks: each step of a call has its own latest time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_that_gather_keep_their_own_latest_times() {

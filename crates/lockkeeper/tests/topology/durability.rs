@@ -4,7 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use lockkeeper::{Client, ErrorKind};
+use lockkeeper::backend::{Acquire, Attempt, Backend as _, Claim, Release, Released};
+use lockkeeper::name::Name;
+use lockkeeper::owner::WireOwner;
+use lockkeeper::runtime::Runtime;
+use lockkeeper::store::redis::{Config, RedisStore};
+use lockkeeper::{Client, Error, ErrorKind};
 
 use crate::harness::{eyes, ms, skipped, tell, until};
 use crate::load::Load;
@@ -68,6 +73,43 @@ async fn a_grant_that_a_replica_does_not_have_is_refused_undone_and_told() {
     };
     guard.release().await.unwrap();
     assert_eq!(client.semaphore("permits", 2).available().await.unwrap(), 2, "the permit was given back");
+}
+
+/// A mutex is granted, and then kept inside the process for another owner: the answer to that.
+async fn kept(url: &str, replica: &Server) -> Result<Released, Error> {
+    let runtime = Runtime::system();
+    let store = RedisStore::connect(Config::parse(url).unwrap(), &runtime).await.unwrap();
+    let client = runtime.client_id();
+    let ask = |number| {
+        let owner = WireOwner::new(client, number);
+        let now = runtime.now();
+        Acquire::new(Name::new("kept").unwrap(), Claim::Mutex, owner, Duration::from_secs(30))
+            .with_times(now, now.plus(Duration::from_secs(30)))
+    };
+    let first = ask(1);
+    assert!(matches!(store.acquire(first.clone()).await, Ok(Attempt::Granted(_))), "{url}");
+    replica.freeze();
+    let kept = store.release(Release::of(&first).with_then(ask(2)).with_if_alone()).await;
+    replica.thaw();
+    // It may be held by either of them.
+    for number in 1..=2 {
+        store.release(Release::of(&ask(number))).await.unwrap();
+    }
+    kept
+}
+
+/// Without replicas that are asked for it is granted at once: this is what the other half of the test would not see if a keep did not wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hold_that_is_kept_for_the_next_waiter_counts_when_replicas_have_it() {
+    let Some((watched, _client)) = with_all_replicas("holds that are kept", Duration::from_secs(30)).await else { return };
+    let url = watched.url(0);
+    let waited = kept(&format!("{url}?replicas=2&durable_within=300ms"), &watched.servers[2]).await.unwrap_err();
+    assert_eq!(waited.kind(), ErrorKind::Indeterminate, "{waited:?}");
+    let granted = kept(&url, &watched.servers[2]).await.unwrap();
+    assert!(matches!(granted.next, Some(Attempt::Granted(_))), "{granted:?}");
+    let both = format!("{url}?replicas=1&durable_within=10000ms");
+    let granted = kept(&both, &watched.servers[2]).await.unwrap();
+    assert!(matches!(granted.next, Some(Attempt::Granted(_))), "one replica has it: {granted:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,4 @@
-//! Requests for mutexes travel in batches where they would otherwise queue: one script call acquires and releases up to 64 mutexes, each for
-//! itself.
+//! Requests travel in batches where they would otherwise queue: one script call carries out up to 64 steps, each for itself.
 //!
 //! One request at a time goes out by itself and at once. While it is under way others collect, for one turn of the executor: those whose
 //! answers came together ask together again. So a busy server is asked less often for the same work, an idle one answers as fast as
@@ -8,6 +7,7 @@
 //! A batch has members of one executor only, and a task of that executor sends it. So no member depends on an executor that has stopped or
 //! does not run, and a caller that goes away leaves the others their answers.
 
+use std::ops::Deref;
 use std::sync::{Arc, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -15,12 +15,10 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 
 use super::config::Durability;
-use super::locks::{registered, text};
-use super::request::{Request, Site};
-use super::transport::Transport;
-use super::{error, millis, names, parsed, script};
-use crate::backend::{Kind, Register};
-use crate::error::{Error, ErrorKind, Result};
+use super::request::Site;
+use super::script::Lua;
+use crate::backend::Register;
+use crate::error::{Error, Result};
 use crate::name::Name;
 use crate::owner::WireOwner;
 use crate::runtime::sync::{Mutex, MutexGuard, Notify};
@@ -38,26 +36,66 @@ const UNDER_WAY_DURABLE: usize = 2;
 /// The longest that a batch waits for another to be answered.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// The script's code for a member that has to be sent by itself.
-const SINGLE: i64 = -9;
-
-/// The script's code for a member that was granted.
+/// The scripts' code for a member that was granted.
 const GRANTED: i64 = 1;
 
-/// The script's code for a member that came too late.
+/// The scripts' code for a member that came too late.
 const LATE: i64 = -1;
 
-/// What is wanted of one mutex.
+/// What is wanted of one name.
 pub(super) struct Step {
     pub(super) name: Name,
-    pub(super) owner: WireOwner,
     pub(super) want: Want,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
-    Acquire { lease: Duration, not_after: Instant, register: Register },
-    Release,
+    /// A mutex.
+    Acquire { owner: WireOwner, lease: Duration, not_after: Instant, register: Register },
+    /// A mutex.
+    Release { owner: WireOwner },
+    /// What any other script for one step does.
+    Call { what: What, script: &'static Lua, arguments: Made },
+}
+
+/// Makes the arguments of a script for the server that gets them.
+pub(super) type Made = Box<dyn Fn(&Site<'_>) -> Vec<Vec<u8>> + Send + Sync>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum What {
+    Acquires,
+    Releases,
+    Counts,
+}
+
+impl Step {
+    pub(super) const fn what(&self) -> What {
+        match self.want {
+            Want::Acquire { .. } => What::Acquires,
+            Want::Release { .. } => What::Releases,
+            Want::Call { what, .. } => what,
+        }
+    }
+}
+
+/// The reply to one step: what the script for it alone replies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbers([i64; 3], usize);
+
+impl Numbers {
+    /// `None`: more than any such script replies.
+    pub(super) fn new(numbers: &[i64]) -> Option<Self> {
+        let mut of = [0; 3];
+        of.get_mut(..numbers.len())?.copy_from_slice(numbers);
+        Some(Self(of, numbers.len()))
+    }
+}
+
+impl Deref for Numbers {
+    type Target = [i64];
+
+    fn deref(&self) -> &[i64] {
+        &self.0[..self.1]
+    }
 }
 
 /// How a request goes out.
@@ -65,7 +103,7 @@ pub(super) enum Route<'a> {
     /// By itself; it is under way until the permit is dropped.
     Single(Option<SemaphorePermit<'a>>),
     /// It went in a batch, and this is what the script says of it.
-    Batched([i64; 2]),
+    Batched(Numbers),
 }
 
 pub(super) struct Batcher {
@@ -77,8 +115,8 @@ pub(super) struct Batcher {
     open: Mutex<Vec<(Executor, Arc<Batch>)>>,
 }
 
-/// What the script says of one step; `None`: send it by itself.
-type Answer = Result<Option<[i64; 2]>>;
+/// What became of one step; `None`: send it by itself.
+pub(super) type Answer = Result<Option<Numbers>>;
 
 type Members = Vec<(Step, oneshot::Sender<Answer>)>;
 
@@ -86,30 +124,8 @@ type Members = Vec<(Step, oneshot::Sender<Answer>)>;
 pub(super) trait Carrier: Send + Sync + 'static {
     fn runtime(&self) -> &Runtime;
 
-    /// Two numbers per step, or none at all where each has to be sent by itself; and why grants among them do not count.
-    fn ask(&self, steps: &[Step], durable: Durability) -> impl Future<Output = Result<(Vec<i64>, Option<Error>)>> + Send;
-}
-
-impl Carrier for Transport {
-    fn runtime(&self) -> &Runtime {
-        self.runtime()
-    }
-
-    async fn ask(&self, steps: &[Step], durable: Durability) -> Result<(Vec<i64>, Option<Error>)> {
-        let keys: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
-        let arguments = |site: &Site<'_>| arguments(steps, site);
-        let request = Request::script(&script::MUTEX_MANY, &keys, &arguments).durable(durable);
-        let (answer, doubt) = match self.send(keys[0], &request).await {
-            Ok(answer) => (answer, None),
-            Err(failed) => match failed.doubtful() {
-                // The server refuses the whole call for one key. The script itself never fails on a missing right.
-                Err(error) if error.kind() == ErrorKind::Denied => return Ok((Vec::new(), None)),
-                doubtful => doubtful?,
-            },
-        };
-        let numbers: Vec<i64> = parsed(answer)?;
-        if numbers.len() == 2 * steps.len() { Ok((numbers, doubt)) } else { Err(error::too_few()) }
-    }
+    /// An answer per step, or none at all where each has to be sent by itself; and why grants among them do not count.
+    fn ask(&self, steps: &[Step], durable: Durability) -> impl Future<Output = Result<(Vec<Answer>, Option<Error>)>> + Send;
 }
 
 #[derive(Default)]
@@ -124,13 +140,21 @@ impl Batcher {
         Arc::new(Self { single: Semaphore::new(1), batches: Semaphore::new(under_way), durable, open: Mutex::default() })
     }
 
-    /// Finds a route for a step; waits for its answer if that is a batch.
-    pub(super) async fn route(self: &Arc<Self>, transport: &Arc<impl Carrier>, step: Step) -> Result<Route<'_>> {
-        if let Ok(slot) = self.single.try_acquire() {
+    /// Finds a route for a step; waits for its answer if that is a batch. `behind`: it must not overtake those of its executor that gather.
+    pub(super) async fn route(
+        self: &Arc<Self>,
+        transport: &Arc<impl Carrier>,
+        behind: bool,
+        step: impl FnOnce() -> Step,
+    ) -> Result<Route<'_>> {
+        let overtakes = behind && self.is_gathering();
+        if let Ok(slot) = self.single.try_acquire()
+            && !overtakes
+        {
             return Ok(Route::Single(Some(slot)));
         }
         let Some(executor) = runtime::executor() else { return Ok(Route::Single(None)) };
-        match self.join(transport, executor, step).await {
+        match self.join(transport, executor, step()).await {
             Ok(answer) => Ok(answer?.map_or(Route::Single(None), Route::Batched)),
             // The executor is gone, and the batch with it.
             Err(_) => Ok(Route::Single(None)),
@@ -139,6 +163,11 @@ impl Batcher {
 
     fn open(&self) -> MutexGuard<'_, Vec<(Executor, Arc<Batch>)>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a batch of this executor has not been sent yet.
+    fn is_gathering(&self) -> bool {
+        runtime::executor().is_some_and(|ours| self.open().iter().any(|(executor, _)| *executor == ours))
     }
 
     fn join<C: Carrier>(self: &Arc<Self>, transport: &Arc<C>, executor: Executor, step: Step) -> oneshot::Receiver<Answer> {
@@ -203,7 +232,7 @@ impl Sending {
         };
         let mut members = self.batcher.close(&self.batch);
         // What was given up before it was sent is not sent.
-        members.retain(|(step, answer)| step.want == Want::Release || !answer.is_closed());
+        members.retain(|(step, answer)| step.what() == What::Releases || !answer.is_closed());
         let (steps, mut answers): (Vec<_>, Vec<_>) = members.into_iter().unzip();
         let told = if steps.len() > 1 {
             tokio::select! {
@@ -215,14 +244,14 @@ impl Sending {
         } else {
             Ok((Vec::new(), None))
         };
-        for (at, answer) in answers.into_iter().enumerate() {
-            let told = match &told {
-                Ok((numbers, doubt)) => match (numbers.get(2 * at..2 * at + 2), doubt) {
-                    (Some(&[GRANTED, _]), Some(doubt)) if steps[at].want != Want::Release => Err(doubt.clone()),
+        let mut told = told.map(|(answers, doubt)| (answers.into_iter(), doubt));
+        for (step, answer) in steps.iter().zip(answers) {
+            let told = match &mut told {
+                Ok((answers, doubt)) => match (answers.next().unwrap_or(Ok(None)), doubt, step.what()) {
+                    (Ok(Some(numbers)), Some(doubt), What::Acquires) if numbers.first() == Some(&GRANTED) => Err(doubt.clone()),
                     // By itself it is sent again, once the server's clock was measured.
-                    (Some(&[LATE, _]), _) if steps[at].want != Want::Release => Ok(None),
-                    (Some(&[code, value]), _) if code != SINGLE => Ok(Some([code, value])),
-                    _ => Ok(None),
+                    (Ok(Some(numbers)), _, What::Acquires | What::Counts) if numbers.first() == Some(&LATE) => Ok(None),
+                    (answer, ..) => answer,
                 },
                 Err(error) => Err(error.clone()),
             };
@@ -239,30 +268,6 @@ async fn abandoned(answers: &mut [oneshot::Sender<Answer>]) {
         if answers.iter_mut().all(|answer| answer.poll_closed(cx).is_ready()) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-}
-
-fn arguments(steps: &[Step], site: &Site<'_>) -> Vec<Vec<u8>> {
-    let mut arguments = Vec::with_capacity(3 + 3 * steps.len());
-    arguments.push(steps.first().map_or_else(Vec::new, |step| site.tokens(&step.name, false)));
-    let latest = steps.iter().filter_map(|step| match step.want {
-        Want::Acquire { not_after, .. } => Some(not_after),
-        Want::Release => None,
-    });
-    arguments.push(latest.min().map_or_else(|| b"9007199254740991".to_vec(), |earliest| site.micros(earliest)));
-    let registers = |step: &Step| match step.want {
-        Want::Acquire { register, .. } => register,
-        Want::Release => Register::No,
-    };
-    let none = steps.iter().all(|step| registers(step) == Register::No);
-    arguments.push(if none { Vec::new() } else { steps.iter().map(|step| b'0' + registered(registers(step))).collect() });
-    for Step { name, owner, want } in steps {
-        arguments.push(text(owner));
-        arguments.extend(match want {
-            Want::Acquire { lease, not_after, .. } => [millis(*lease), site.micros(*not_after)],
-            Want::Release => [b"0".to_vec(), names::channel(name, Kind::Mutex, None).into_bytes()],
-        });
-    }
-    arguments
 }
 
 #[cfg(lockkeeper_shuttle)]

@@ -1,5 +1,6 @@
 //! Counting requests: one script per kind, each request carried out once.
 
+use super::batch::{Numbers, Route, Want, What};
 use super::locks::{refusal, text};
 use super::request::{Failed, Request, Site};
 use super::script::{self, Lua};
@@ -10,21 +11,34 @@ use crate::error::Result;
 impl RedisStore {
     pub(super) async fn run_count(&self, request: &Count) -> Result<CountOutcome> {
         self.admit(&request.name, request.op.kind())?;
-        let (script, what, number) = call(request.op);
-        let arguments = |site: &Site<'_>| {
-            let not_after = if request.op.is_read() { b"0".to_vec() } else { site.micros(request.not_after) };
-            vec![text(request.id), not_after, site.remembered(request.remember), text(what), text(number)]
+        let want = || {
+            let own = request.clone();
+            let arguments = Box::new(move |site: &Site<'_>| arguments(&own, site));
+            Want::Call { what: What::Counts, script: call(request.op).0, arguments }
         };
-        let keys = [request.name.as_str()];
-        let sent = Request::script(script, &keys, &arguments).looking_first().not_after(request.not_after);
-        let answer = self.transport.send(keys[0], &sent).await.map_err(Failed::into_error)?;
-        let numbers: Vec<i64> = parsed(answer)?;
+        // Nothing that counts waits for replicas.
+        let numbers = match self.route(true, &self.releases, &request.name, false, want).await? {
+            Route::Batched(numbers) => numbers,
+            Route::Single(_slot) => {
+                let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| arguments(request, site));
+                let sent = Request::script(call(request.op).0, &keys, &arguments).looking_first().not_after(request.not_after);
+                let answer = self.transport.send(keys[0], &sent).await.map_err(Failed::into_error)?;
+                let numbers: Vec<i64> = parsed(answer)?;
+                Numbers::new(&numbers).ok_or_else(|| refusal(&numbers, &request.name, request.op.kind()))?
+            }
+        };
         match numbers[..] {
             [1, done, value] => Ok(CountOutcome::Counted(Counted { done: done == 1, value })),
             [-1] => Ok(CountOutcome::Late),
             _ => Err(refusal(&numbers, &request.name, request.op.kind())),
         }
     }
+}
+
+fn arguments(request: &Count, site: &Site<'_>) -> Vec<Vec<u8>> {
+    let (_, what, number) = call(request.op);
+    let not_after = if request.op.is_read() { b"0".to_vec() } else { site.micros(request.not_after) };
+    vec![text(request.id), not_after, site.remembered(request.remember), text(what), text(number)]
 }
 
 /// The script for an operation, the name that the script has for it, and the number.

@@ -39,6 +39,11 @@ pub(super) fn is_unknown_command(error: &RedisError, command: &str) -> bool {
     error.code() == Some("ERR") && says_unknown(detail) && unknown_command(detail).eq_ignore_ascii_case(command)
 }
 
+/// Whether a script in full was refused because the server does not have `EVAL`, or does not let this user have it.
+pub(super) fn lacks_eval(error: &RedisError) -> bool {
+    is_unknown_command(error, "EVAL") || error.code() == Some("NOPERM")
+}
+
 pub(super) fn says_unknown(words: &str) -> bool {
     UNKNOWN.iter().any(|beginning| words.starts_with(beginning))
 }
@@ -181,6 +186,11 @@ fn meant(line: &str) -> &str {
         }
     }
     rest.strip_prefix('-').unwrap_or(rest)
+}
+
+/// Whether a server's error says that it takes no writes, so that a script with it has written nothing.
+pub(super) fn says_replica(line: &str) -> bool {
+    meant(line).starts_with("READONLY ")
 }
 
 /// The error for an answer that no script of ours gives.

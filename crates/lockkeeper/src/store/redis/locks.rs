@@ -5,15 +5,14 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use redis::Value;
 
-use super::batch::{Route, Step, Want};
+use super::batch::{Route, Step, Want, What};
 use super::config::Durability;
 use super::request::{Failed, Request, Site, token_counter};
 use super::script::{self, Lua};
-use super::{RedisStore, error, far, millis, names, parsed};
+use super::{Lane, RedisStore, error, far, millis, names, parsed};
 use crate::backend::{Acquire, Attempt, Busy, Claim, Grant, Kind, Register, Release, Released, Renew, Renewed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::name::Name;
-use crate::owner::WireOwner;
 
 impl RedisStore {
     pub(super) async fn run_acquire(&self, request: &Acquire) -> Result<Attempt> {
@@ -26,18 +25,26 @@ impl RedisStore {
         };
         self.admit(&request.name, wanted)?;
         let register = request.register;
-        let want = Want::Acquire { lease: request.lease, not_after: request.not_after, register };
         let spares = request.spare_tokens > 0 && !self.tokens_per_name();
         let ranged = request.claim == Claim::Mutex && (spares || register != Register::No);
         let script = if ranged { &script::MUTEX_RANGE } else { script };
-        let batched = request.claim == Claim::Mutex && !self.tokens_per_name() && !spares && register != Register::Only;
-        match self.route(batched, &request.name, request.owner, want).await? {
-            Route::Batched([0, left]) => attempt(&[0, left, -1], request),
-            Route::Batched([-1, _]) => Ok(Attempt::Late),
+        let batched = match request.claim {
+            Claim::Mutex => !self.tokens_per_name() && !spares && register != Register::Only,
+            claim => is_batched(claim),
+        };
+        let want = || match request.claim {
+            Claim::Mutex => Want::Acquire { owner: request.owner, lease: request.lease, not_after: request.not_after, register },
+            _ => {
+                let request = request.clone();
+                let arguments = Box::new(move |site: &Site<'_>| asking(&request, site, false, Duration::ZERO));
+                Want::Call { what: What::Acquires, script, arguments }
+            }
+        };
+        match self.route(batched, &self.grants, &request.name, is_of_permits(request.claim), want).await? {
             Route::Batched(numbers) => attempt(&numbers, request),
             Route::Single(_slot) => {
                 let (keys, arguments) = ([request.name.as_str()], |site: &Site<'_>| {
-                    let mut arguments = self.asking(request, site);
+                    let mut arguments = asking(request, site, self.tokens_per_name(), self.fair_unit);
                     if ranged {
                         let spare = if spares { spare(request) } else { text(0) };
                         arguments.extend([spare, text(registered(register))]);
@@ -63,13 +70,20 @@ impl RedisStore {
         }
     }
 
-    async fn route(&self, batched: bool, name: &Name, owner: WireOwner, want: Want) -> Result<Route<'_>> {
+    /// Finds a way for a request. `behind`: those of its executor that gather are to be carried out before it.
+    pub(super) async fn route<'a>(
+        &self,
+        batched: bool,
+        lane: &'a Lane,
+        name: &Name,
+        behind: bool,
+        want: impl FnOnce() -> Want,
+    ) -> Result<Route<'a>> {
         // Keys of different slots do not go into one call.
         if !batched || self.transport.is_cluster() {
             return Ok(Route::Single(None));
         }
-        let lane = if want == Want::Release { &self.releases } else { &self.grants };
-        lane.batcher.route(&lane.transport, Step { name: name.clone(), owner, want }).await
+        lane.batcher.route(&lane.transport, behind, || Step { name: name.clone(), want: want() }).await
     }
 
     /// The key that counts the tokens of a mutex, where its slot may move.
@@ -78,31 +92,8 @@ impl RedisStore {
     }
 
     /// Whether mutexes have a counter of tokens each, as Redisson's fenced locks do.
-    fn tokens_per_name(&self) -> bool {
+    pub(super) fn tokens_per_name(&self) -> bool {
         self.transport.config().tokens_per_name
-    }
-
-    pub(super) fn asking(&self, request: &Acquire, site: &Site<'_>) -> Vec<Vec<u8>> {
-        if let Claim::Permits { take, of } = request.claim {
-            let mut arguments =
-                vec![millis(request.lease), site.micros(request.not_after), text(of), text(u8::from(request.any_size))];
-            arguments.extend(names::permit_ids(request.owner, take));
-            return arguments;
-        }
-        let place = millis(request.place.unwrap_or_default());
-        let is_mutex = matches!(request.claim, Claim::Mutex | Claim::Fair);
-        let tokens = site.tokens(&request.name, is_mutex && self.tokens_per_name());
-        let mut arguments = vec![text(request.owner), millis(request.lease), site.micros(request.not_after), text(0), tokens];
-        match request.claim {
-            Claim::Fair => arguments.extend([place, millis(self.fair_unit)]),
-            Claim::Read => {
-                let beside = request.beside.map_or_else(Vec::new, |writer| format!("{writer}:write").into_bytes());
-                arguments.extend([site.micros(request.since), beside]);
-            }
-            Claim::Write => arguments.extend([site.micros(request.since), place]),
-            Claim::Mutex | Claim::Permits { .. } => {}
-        }
-        arguments
     }
 
     /// The script of a release and its arguments, without those of a successor.
@@ -126,9 +117,19 @@ impl RedisStore {
         if let Some(then) = then.as_deref().filter(|_| request.if_alone) {
             return self.run_keep(request, then).await;
         }
-        let batched = *claim == Claim::Mutex && then.is_none();
-        let _slot = match self.route(batched, name, *owner, Want::Release).await? {
-            Route::Batched([held, woke]) => return Ok(self.released(request, held, woke)),
+        let batched = then.is_none() && (*claim == Claim::Mutex || is_batched(*claim));
+        let want = || match claim {
+            Claim::Mutex => Want::Release { owner: *owner },
+            _ => {
+                let (script, arguments) = self.releasing(request);
+                Want::Call { what: What::Releases, script, arguments: Box::new(move |_| arguments.clone()) }
+            }
+        };
+        let _slot = match self.route(batched, &self.releases, name, is_of_permits(*claim), want).await? {
+            Route::Batched(numbers) => match numbers[..] {
+                [held, woke] => return Ok(self.released(request, held, woke)),
+                _ => return Err(error::unexpected(&Value::Array(numbers.iter().copied().map(Value::Int).collect()))),
+            },
             Route::Single(slot) => slot,
         };
         let (script, arguments) = self.releasing(request);
@@ -230,6 +231,47 @@ impl RedisStore {
         let answers: Vec<Value> = parsed(answer)?;
         Ok(self.renewed(answers, renewals().zip(&asked)))
     }
+}
+
+/// The arguments of the script that acquires. `per_name`: each mutex counts its own tokens.
+pub(super) fn asking(request: &Acquire, site: &Site<'_>, per_name: bool, fair_unit: Duration) -> Vec<Vec<u8>> {
+    if let Claim::Permits { take, of } = request.claim {
+        let mut arguments =
+            vec![millis(request.lease), site.micros(request.not_after), text(of), text(u8::from(request.any_size))];
+        arguments.extend(names::permit_ids(request.owner, take));
+        return arguments;
+    }
+    let place = millis(request.place.unwrap_or_default());
+    let is_mutex = matches!(request.claim, Claim::Mutex | Claim::Fair);
+    let tokens = site.tokens(&request.name, is_mutex && per_name);
+    let mut arguments = vec![text(request.owner), millis(request.lease), site.micros(request.not_after), text(0), tokens];
+    match request.claim {
+        Claim::Fair => arguments.extend([place, millis(fair_unit)]),
+        Claim::Read => {
+            let beside = request.beside.map_or_else(Vec::new, |writer| format!("{writer}:write").into_bytes());
+            arguments.extend([site.micros(request.since), beside]);
+        }
+        Claim::Write => arguments.extend([site.micros(request.since), place]),
+        Claim::Mutex | Claim::Permits { .. } => {}
+    }
+    arguments
+}
+
+/// Whether claims that are no mutexes travel with others. A fair mutex is one at a time by nature, and many permits take the server as long as many
+/// steps.
+const fn is_batched(claim: Claim) -> bool {
+    match claim {
+        Claim::Read | Claim::Write => true,
+        Claim::Permits { take, .. } => take <= MOST_PERMITS,
+        Claim::Mutex | Claim::Fair => false,
+    }
+}
+
+const MOST_PERMITS: u32 = 8;
+
+/// Waiters ask as soon as a release of this process was sent, and would come in vain before it.
+const fn is_of_permits(claim: Claim) -> bool {
+    matches!(claim, Claim::Permits { .. })
 }
 
 /// Refuses a successor that asks for something else than what is released.

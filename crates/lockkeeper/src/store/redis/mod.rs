@@ -10,6 +10,7 @@
 pub(crate) mod batch;
 #[cfg(not(lockkeeper_shuttle))]
 mod batch;
+mod carry;
 #[cfg(feature = "redis-cluster")]
 mod cluster;
 #[cfg_attr(not(feature = "redis-cluster"), allow(dead_code, reason = "a part is for clusters only"))]
@@ -89,7 +90,7 @@ pub struct RedisStore {
     fair_unit: Duration,
 }
 
-/// A connection to the server whose mutex requests are batched. Grants that must reach replicas have one of their own: the server answers nothing
+/// A connection to the server whose requests are batched. Grants that must reach replicas have one of their own: the server answers nothing
 /// else on a connection that waits for them.
 struct Lane {
     transport: Arc<Transport>,

@@ -1,6 +1,6 @@
 //! Acquiring several names in one step: one script, one round trip.
 
-use super::locks::{attempt, text};
+use super::locks::{asking, attempt, text};
 use super::request::{Request, Site};
 use super::{RedisStore, error, parsed, script};
 use crate::backend::{Acquire, Attempt, AttemptAll, Claim, Grant};
@@ -19,11 +19,12 @@ impl RedisStore {
             let message = "names in different slots of a cluster cannot be acquired in one step; see atomic_groups()";
             return Err(Error::new(ErrorKind::InvalidArgument, message));
         }
+        let per_name = self.tokens_per_name();
         let arguments = |site: &Site<'_>| {
             let mut arguments = Vec::with_capacity(requests.len() * 8);
             for request in requests {
                 // A request for several names leaves no mark in the queue of one.
-                let asking = self.asking(&Acquire { place: None, ..request.clone() }, site);
+                let asking = asking(&Acquire { place: None, ..request.clone() }, site, per_name, self.fair_unit);
                 let claim = match request.claim {
                     Claim::Mutex => "mutex",
                     Claim::Fair => "fair",

@@ -161,7 +161,18 @@ impl Node {
             {
                 live.lacks_evalsha.store(error.code() != Some("NOSCRIPT"), Ordering::Relaxed);
                 let in_full = script.in_full(self.sharded(), keys, &arguments(&site));
-                Box::pin(self.exchange(live, request, &in_full)).await
+                match Box::pin(self.exchange(live, request, &in_full)).await {
+                    Err(Failed::Refused(refused)) if error.code() == Some("NOSCRIPT") && error::lacks_eval(&refused) => {
+                        // Scripts that were loaded run there.
+                        let load = script.load(self.sharded());
+                        Box::pin(self.exchange(live, &Request::command(&load), &load))
+                            .await
+                            .map_err(|_| Failed::Refused(refused))?;
+                        let by_hash = script.by_hash(self.sharded(), keys, &arguments(&site));
+                        Box::pin(self.exchange(live, request, &by_hash)).await
+                    }
+                    answer => answer,
+                }
             }
             (answer, _) => answer,
         }

@@ -8,6 +8,8 @@ use redis::{Cmd, Script};
 pub(super) struct Lua {
     plain: LazyLock<Text>,
     sharded: LazyLock<Text>,
+    /// What it is called in the script for many steps; empty if it is not one of these.
+    pub(super) step: &'static str,
 }
 
 /// A script's hash and its text.
@@ -40,7 +42,11 @@ macro_rules! file {
 /// A script out of its parts.
 macro_rules! lua {
     ($name:ident = $($part:expr),*) => {
+        lua! { $name, "" = $($part),* }
+    };
+    ($name:ident, $step:literal = $($part:expr),*) => {
         pub(super) static $name: Lua = Lua {
+            step: $step,
             plain: LazyLock::new(|| Text::new(concat!($($part),*))),
             sharded: LazyLock::new(|| {
                 Text::new(&$name.plain.1.replace("'PUBLISH'", "'SPUBLISH'").replace("'NUMSUB'", "'SHARDNUMSUB'"))
@@ -50,36 +56,66 @@ macro_rules! lua {
 }
 
 macro_rules! scripts {
-    ($($name:ident = $($part:literal)*;)* $(+ $more:ident;)*) => {
+    ($($name:ident = $($part:literal)*;)*) => {
         $(lua! { $name = $(file!($part)),* })*
 
+        /// All that are no steps, but the script for many steps.
+        pub(super) static OTHERS: &[&Lua] = &[$(&$name,)* &MULTI];
+    };
+}
+
+/// A script as a function of the server it speaks to, its keys and arguments, with its libraries in front.
+macro_rules! function {
+    ($name:literal, $($file:literal)*) => {
+        concat!("local function ", $name, "(redis, KEYS, ARGV)\n", $(file!($file),)* "\nend\n")
+    };
+}
+
+/// Scripts for one step, which are also functions of the script for many. What stands before the semicolon does not depend on the key, and is there
+/// once for all steps of a call.
+macro_rules! steps {
+    ($many:ident = $($shared:literal)*; $($name:ident, $step:literal = $($before:literal)*; $($own:literal)*;)*) => {
+        $(lua! { $name, $step = $(file!($before),)* $(file!($own)),* })*
+
+        lua! {
+            $many =
+                $(file!($shared),)*
+                $(function!($step, $($own)*),)*
+                "local STEPS = {", $($step, " = ", $step, ", ",)* "}\n",
+                file!("many")
+        }
+
         /// All of them.
-        pub(super) static ALL: &[&Lua] = &[$(&$name,)* $(&$more),*];
+        pub(super) static STEPS: &[&Lua] = &[$(&$name),*];
     };
 }
 
 // Every part runs on every call. What the common case needs stands first and returns before the rest is reached.
+steps! {
+    MANY = "lib/time" "lib/answers" "lib/token" "lib/shape" "lib/range" "lib/tell" "lib/fair_head" "lib/waiting" "lib/wake";
+    MUTEX_RANGE, "mutex_range" =
+        "lib/time" "lib/answers" "lib/token" "lib/range" "lib/waiting"; "mutex_range" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_registers";
+    MUTEX_RELEASE, "mutex_release" = "lib/tell" "lib/fair_head" "lib/waiting" "lib/wake"; "lib/taken" "mutex_release";
+    READ_ACQUIRE, "read_acquire" = "lib/time" "lib/answers" "lib/token" "lib/shape"; "lib/names" "lib/kind" "lib/readers" "read_acquire";
+    READ_RELEASE, "read_release" = "lib/time" "lib/tell" "lib/shape"; "lib/names" "lib/readers" "lib/taken" "read_release";
+    WRITE_ACQUIRE, "write_acquire" = "lib/time" "lib/answers" "lib/token" "lib/shape"; "lib/names" "lib/kind" "lib/readers" "write_acquire";
+    WRITE_RELEASE, "write_release" = "lib/time" "lib/tell" "lib/shape"; "lib/names" "lib/readers" "lib/taken" "write_release";
+    PERMITS_ACQUIRE, "permits_acquire" = "lib/time" "lib/answers" "lib/shape"; "lib/names" "lib/kind" "lib/permits" "permits_acquire";
+    PERMITS_RELEASE, "permits_release" = "lib/time" "lib/tell"; "lib/names" "lib/permits" "permits_release";
+    PERMITS_SIZE, "permits_size" = "lib/time" "lib/answers" "lib/shape"; "lib/names" "lib/kind" "lib/permits" "lib/counting" "permits_size";
+    COUNTER, "counter" = "lib/time" "lib/answers" "lib/shape"; "lib/names" "lib/kind" "lib/counting" "counter";
+    LATCH, "latch" = "lib/time" "lib/answers" "lib/shape"; "lib/names" "lib/kind" "lib/counting" "latch";
+}
+
 scripts! {
     MUTEX_ACQUIRE = "lib/time" "lib/answers" "lib/token" "mutex_acquire" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_taken";
-    MUTEX_RELEASE = "lib/taken" "lib/tell" "lib/fair_head" "lib/waiting" "lib/wake" "mutex_release";
     MUTEX_LEAVE = "lib/tell" "lib/fair_head" "lib/waiting" "lib/wake" "mutex_leave";
     MUTEX_HAND_OVER =
         "lib/time" "lib/answers" "lib/token" "lib/taken" "mutex_hand_over" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/fair_head" "mutex_kept";
-    MUTEX_RANGE =
-        "lib/time" "lib/answers" "lib/token" "lib/range" "lib/waiting" "mutex_range" "lib/names" "lib/shape" "lib/kind" "lib/hash" "mutex_registers";
     MUTEX_KEEP = "lib/time" "lib/answers" "lib/token" "lib/range" "lib/taken" "lib/tell" "lib/fair_head" "lib/waiting" "lib/wake" "mutex_keep";
     MUTEX_MANY = "lib/time" "lib/answers" "lib/shape" "lib/tell" "lib/fair_head" "lib/waiting" "lib/wake" "mutex_many";
     FAIR_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/queue" "fair_acquire";
     FAIR_RELEASE = "lib/time" "lib/names" "lib/queue" "lib/taken" "lib/tell" "fair_release";
-    READ_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/readers" "read_acquire";
-    READ_RELEASE = "lib/time" "lib/names" "lib/shape" "lib/readers" "lib/taken" "lib/tell" "read_release";
-    WRITE_ACQUIRE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/readers" "write_acquire";
-    WRITE_RELEASE = "lib/time" "lib/names" "lib/shape" "lib/readers" "lib/taken" "lib/tell" "write_release";
-    PERMITS_ACQUIRE = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/permits" "permits_acquire";
-    PERMITS_RELEASE = "lib/time" "lib/names" "lib/permits" "lib/tell" "permits_release";
-    PERMITS_SIZE = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/permits" "lib/counting" "permits_size";
-    COUNTER = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/counting" "counter";
-    LATCH = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/counting" "latch";
     TOKEN = "lib/time" "lib/token" "token";
     RENEW = "lib/time" "lib/lasting" "renew";
     INSPECT = "lib/time" "lib/answers" "lib/names" "lib/shape" "lib/kind" "lib/readers" "inspect";
@@ -91,17 +127,9 @@ scripts! {
     VOTE = "lib/time" "lib/answers" "lib/token" "lib/names" "lib/shape" "lib/kind" "lib/hash" "lib/run" "vote";
     KEEP_VOTES = "lib/time" "lib/run" "lib/lasting" "keep_votes";
     STANDING = "lib/time" "lib/run" "standing";
-    + MULTI;
 }
 
-/// A script as a function of the server it speaks to, its keys and arguments, with its libraries in front.
-macro_rules! function {
-    ($name:literal, $($file:literal)*) => {
-        concat!("local function ", $name, "(redis, KEYS, ARGV)\n", $(file!($file),)* "\nend\n")
-    };
-}
-
-// Several names at once: the scripts for one, as functions.
+// Several names at once, all or none: the scripts for one, as functions.
 lua! {
     MULTI =
         file!("lib/time"),
@@ -132,7 +160,7 @@ impl Lua {
         call("EVALSHA", &self.text(sharded).0, keys, arguments)
     }
 
-    /// The call in full, which also loads the script. Sent only after `NOSCRIPT`, which means that nothing was done.
+    /// The call in full, which also loads the script. Sent after `NOSCRIPT`, which means that nothing was done.
     pub(super) fn in_full(&self, sharded: bool, keys: &[&str], arguments: &[Vec<u8>]) -> Cmd {
         call("EVAL", &self.text(sharded).1, keys, arguments)
     }
@@ -150,7 +178,7 @@ mod tests {
 
     #[test]
     fn scripts_are_sent_without_comments_but_one() {
-        for script in ALL {
+        for script in STEPS.iter().chain(OTHERS).chain([&&MANY]) {
             for text in [&script.plain.1, &script.sharded.1] {
                 let code = text.strip_prefix(DRAGONFLY).expect("it may use other keys");
                 assert!(!code.contains("--") && !code.contains("\n\n"), "{code}");
