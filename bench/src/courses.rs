@@ -86,6 +86,8 @@ pub(crate) struct Course {
     pub(crate) who: Vec<&'static str>,
     /// Left out of a quick run.
     thorough: bool,
+    /// How many seconds later than others its heats may end: all who wait have to get their turn.
+    pub(crate) patience: f64,
 }
 
 const ONE: Place = Place::Redis { servers: 1, frozen: 0 };
@@ -103,7 +105,7 @@ impl Course {
         shows: Shows,
         who: &'static [&'static str],
     ) -> Self {
-        Self { id, title, words, processes: 1, place, shows, who: who.to_vec(), thorough: false }
+        Self { id, title, words, processes: 1, place, shows, who: who.to_vec(), thorough: false, patience: 0.0 }
     }
 
     fn processes(mut self, processes: usize) -> Self {
@@ -116,12 +118,20 @@ impl Course {
         self
     }
 
+    fn patience(mut self, seconds: f64) -> Self {
+        self.patience = seconds;
+        self
+    }
+
     /// Whether it begins anew each time, one contestant after the other, each on a server of its own: a contestant that keeps many locks keeps them
     /// also while others have their turn, and memory that once was needed is not given back.
     pub(crate) fn begins_anew(&self) -> bool {
         matches!(self.shows, Shows::Keeping | Shows::Crowd)
     }
 }
+
+/// A thousand fair waiters leave one after the other when a heat is over.
+const DRAINING: f64 = 60.0;
 
 /// The workloads on databases.
 fn databases() -> Vec<Course> {
@@ -155,7 +165,8 @@ fn databases() -> Vec<Course> {
             Shows::Queue,
             &["mutex", "fair"],
         )
-        .processes(50),
+        .processes(50)
+        .patience(DRAINING),
         course("l10-maria", "MariaDB: 10 waiters in 10 processes", &["contend"], flush(2), Shows::Queue, &["mutex", "fair"])
             .processes(10),
         course(
@@ -166,7 +177,8 @@ fn databases() -> Vec<Course> {
             Shows::Queue,
             &["mutex", "fair"],
         )
-        .processes(50),
+        .processes(50)
+        .patience(DRAINING),
         course(
             "lk-pg",
             "PostgreSQL: 10,000 locks held and kept alive",

@@ -153,7 +153,7 @@ impl<'a> Field<'a> {
 
     /// Long enough for those who poll, and for a crowd; who takes longer hangs.
     fn limit(&self) -> Duration {
-        Duration::from_secs_f64(3.0 * self.seconds() + self.pace.patience)
+        Duration::from_secs_f64(3.0 * self.seconds() + self.pace.patience + self.course.patience)
     }
 
     fn fail(&self, id: &'static str, why: String, results: &mut Results) {

@@ -189,11 +189,14 @@ pub(crate) fn whole(courses: &[Course], results: &Results, programs: &Programs, 
     }
     text.push_str(MANNER);
     courses.iter().for_each(|course| text.push_str(&section(course, results)));
-    let notes = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks/notes.md");
-    if let Ok(notes) = std::fs::read_to_string(notes) {
-        text.push_str(&notes);
-    }
+    text.push_str(&notes());
     text
+}
+
+/// What is written by hand.
+pub(crate) fn notes() -> String {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks/notes.md");
+    std::fs::read_to_string(file).unwrap_or_default()
 }
 
 /// A course's section, with its heading.

@@ -220,3 +220,42 @@ fn shell_code_is_well_formed() {
     }
     assert!(seen >= 8, "only {seen} blocks were found");
 }
+
+/// The sections of the page of benchmarks, by what links call them.
+fn measured() -> Vec<(String, String)> {
+    let page = fs::read_to_string(guide().join("../benchmarks.md")).expect("the page");
+    let (_, results) = page.split_once("\n## Results\n").expect("results");
+    let sections = results.split("\n### ").skip(1).map(|section| {
+        let heading = section.lines().next().unwrap_or_default().to_lowercase();
+        let kept = heading.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
+        (kept.collect::<String>().replace(' ', "-"), section.to_owned())
+    });
+    sections.collect()
+}
+
+/// Whether a row of ours has the figure: a cell begins with it.
+fn is_measured(section: &str, figure: &str) -> bool {
+    let ours = section.lines().filter(|line| line.starts_with("| **lockkeeper**"));
+    ours.flat_map(|line| line.split('|')).any(|cell| cell.split_whitespace().next() == Some(figure))
+}
+
+/// Figures are copied from the page of benchmarks by hand. A run replaces them there.
+#[test]
+fn the_figures_of_stores_are_those_that_were_measured() {
+    const LINK: &str = "](../../benchmarks.md#";
+    let (sections, page) = (measured(), fs::read_to_string(guide().join("src/stores.md")).expect("the page"));
+    let mut compared = 0;
+    for (at, _) in page.match_indices(LINK) {
+        let anchor = page[at + LINK.len()..].split(')').next().unwrap_or_default();
+        let (before, text) = page[..at].rsplit_once('[').expect("the text of the link");
+        // Where the link has a name, its figure stands before it, in percent.
+        let before_percent = || before.rsplit_once(" %").and_then(|(before, _)| before.split_whitespace().last());
+        let figure = text.split(' ').next().filter(|word| word.starts_with(|first: char| first.is_ascii_digit()));
+        let figure = figure.or_else(before_percent).expect("a figure");
+        let (_, section) = sections.iter().find(|(name, _)| name == anchor).unwrap_or_else(|| panic!("no section {anchor}"));
+        assert!(is_measured(section, figure), "{figure} is not in #{anchor}: copy what was measured into stores.md");
+        assert!(!is_measured(section, &format!("{figure}1")));
+        compared += 1;
+    }
+    assert!(compared >= 15, "only {compared} figures were found");
+}

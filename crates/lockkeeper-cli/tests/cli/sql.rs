@@ -145,6 +145,45 @@ fn a_held_lock_excludes_is_shown_and_can_be_released() {
     });
 }
 
+#[test]
+fn watch_tells_when_a_lock_comes_and_goes() {
+    on_both("watch_tells_when_a_lock_comes_and_goes", |_, url| {
+        let mut holder = running(url, "job", "cat");
+        let mut watcher = lockkeeper(["watch", "-S", url, "-o", "json", "--every", "50ms"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary starts");
+        let mut lines = BufReader::new(watcher.stdout.take().expect("piped")).lines().map(|line| line.expect("a line"));
+        let first = lines.next().expect("a line");
+        assert!(first.starts_with("{\"change\":\"new\",\"name\":\"job\",\"kind\":\"mutex\""), "{first}");
+        drop(holder.stdin.take());
+        assert!(holder.wait().expect("it ends").success());
+        assert!(lines.any(|line| line.starts_with("{\"change\":\"gone\",\"name\":\"job\"")), "the lock went without a word");
+        watcher.kill().expect("it runs");
+        watcher.wait().expect("it is killed");
+    });
+}
+
+#[test]
+fn doctor_tells_of_a_database_that_is_well_and_of_one_that_is_not_there() {
+    on_both("doctor_tells_of_a_database_that_is_well_and_of_one_that_is_not_there", |site, url| {
+        let well = told(&["doctor", "-S", url]);
+        assert_eq!((well.code, well.stderr.as_str()), (Some(0), ""), "{well:?}");
+        for about in ["version", "rights", "clock", "isolation", "notifications"] {
+            assert!(well.stdout.contains(&format!("ok    {about}")), "{about}: {well:?}");
+        }
+        // There is no replica, which is worth knowing.
+        assert!(well.stdout.contains("note  failover"), "{well:?}");
+        let port = match site {
+            Site::Postgres(server, _) => server.port,
+            Site::MariaDb(server, _) => server.port,
+        };
+        let absent = url.replace(&format!(":{port}/"), ":1/");
+        let ill = told(&["doctor", "-S", &absent]);
+        assert!(ill.code == Some(69) && ill.stdout.contains("BAD") && ill.stdout.contains("127.0.0.1:1"), "{ill:?}");
+    });
+}
+
 /// The database's own client runs the fence in a transaction. After a forced release and a later holder it is refused; the control, the same
 /// transaction without the fence, is carried out.
 #[test]

@@ -244,6 +244,18 @@ pub(crate) async fn begin_with_new_row(plain: &Plain, name: &str) {
     plain.run(format!("INSERT INTO lockkeeper_head (name, version, token, touched) VALUES ('{name}', 42, 7, 0)")).await;
 }
 
+/// How long an acquire has that waits for another insert of its row, and how long that one takes. A step waits in the server for a second.
+pub(crate) const INSERT_WAITS: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(700));
+
+/// Creates the row of a name as one would write it: the time is checked when the statement begins. Tells whether it was carried out.
+pub(crate) async fn insert_once_checked(plain: &Plain, name: &str, limit: Duration) -> bool {
+    let insert = "INSERT INTO lockkeeper_head (name, version, token, touched)";
+    // NOW is the time at which the statement began.
+    let in_time = format!("SYSDATE(6) <= NOW(6) + INTERVAL {} MICROSECOND", limit.as_micros());
+    plain.run(format!("{insert} SELECT '{name}', 43, 7, 0 FROM DUAL WHERE {in_time}")).await;
+    plain.first::<i64>("SELECT ROW_COUNT()").await == Some(1)
+}
+
 pub(crate) async fn roll_back(plain: &Plain) {
     plain.run("ROLLBACK").await;
 }

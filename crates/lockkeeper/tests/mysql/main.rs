@@ -15,6 +15,7 @@ mod connections;
 mod contention;
 mod contract;
 mod cost;
+mod deadlock;
 mod doctor;
 #[path = "../sql/doubled.rs"]
 mod doubled;

@@ -14,6 +14,8 @@ mod contention;
 mod contract;
 #[path = "cost.rs"]
 mod cost;
+#[path = "deadlock.rs"]
+mod deadlock;
 #[path = "../sql/doubled.rs"]
 mod doubled;
 #[path = "../sql/faults.rs"]

@@ -231,6 +231,16 @@ pub(crate) async fn begin_with_new_row(plain: &Plain, name: &str) {
     plain.execute(insert, &[&name.as_bytes()]).await.unwrap();
 }
 
+/// How long an acquire has that waits for another insert of its row, and how long that one takes. A step waits in the server for 100 ms.
+pub(crate) const INSERT_WAITS: (Duration, Duration) = (Duration::from_millis(60), Duration::from_millis(90));
+
+/// Creates the row of a name as one would write it: the time is checked when the statement begins. Tells whether it was carried out.
+pub(crate) async fn insert_once_checked(plain: &Client, name: &str, limit: Duration) -> bool {
+    let insert = "INSERT INTO lockkeeper_head (name, version, token, touched)
+        SELECT $1::bytea, 43, 7, 0 WHERE clock_timestamp() <= now() + $2::float8 * interval '1 second'";
+    plain.execute(insert, &[&name.as_bytes(), &limit.as_secs_f64()]).await.expect("the control waits without a limit") == 1
+}
+
 pub(crate) async fn roll_back(plain: &Plain) {
     plain.batch_execute("ROLLBACK").await.unwrap();
 }

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use lockkeeper::backend::{Finding, Verdict};
+use lockkeeper::name::Name;
+use lockkeeper::runtime::Runtime;
 use lockkeeper::{Client, ErrorKind};
 use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::postgres::Postgres;
 
-use crate::bench::plain;
+use crate::bench::{self, ask, is_granted, owner, plain, release};
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -119,4 +121,53 @@ async fn without_a_synchronous_standby_a_failover_may_forget_a_grant() {
     let error = guard.extend(LONG).await.expect_err("told at the next renewal");
     assert_eq!(error.kind(), ErrorKind::Lost, "{error:?}");
     second.release().await.unwrap();
+}
+
+/// A client remembers the row of a grant that the new primary does not have, and releases that grant while another client holds the lock. The control: versions
+/// that are counted would come again on the new primary, and the release frees the hold of the other client.
+#[tokio::test]
+async fn a_release_of_a_forgotten_grant_frees_no_other_hold() {
+    let Some(mut pair) = Pair::start("a release of a forgotten grant").await else { return };
+    let runtime = Runtime::system();
+    let (ours, theirs) = (bench::connect(&pair.url, &runtime).await, bench::connect(&pair.url, &runtime).await);
+    let names = [("random", false), ("counted", true)];
+    for (name, _) in names {
+        assert!(is_granted(ours.acquire(ask(&runtime, name, 1)).await.unwrap()));
+        assert!(ours.release(release(name, 1)).await.unwrap().held);
+    }
+    pair.until_followed().await;
+    pair.standby.kill();
+    // The tail, which the standby does not get.
+    for (name, _) in names {
+        assert!(is_granted(ours.acquire(ask(&runtime, name, 2)).await.unwrap()));
+    }
+    let version = "SELECT version FROM failover.lockkeeper_head WHERE name = $1";
+    let before = plain(pair.primary.port).await;
+    let mut remembered = Vec::new();
+    for (name, _) in names {
+        remembered.push(before.query_one(version, &[&name.as_bytes()]).await.unwrap().get::<_, i64>(0));
+    }
+    drop(before);
+    pair.primary.kill();
+    pair.standby.start_again();
+    pair.promote().await;
+    // A request that fails makes its client forget the row. So the new primary is found with another name.
+    for (number, store) in [(1, &ours), (2, &theirs)] {
+        let found = async || store.acquire(ask(&runtime, "other", number)).await.is_ok();
+        async_until_within(LONG, "the new primary is found", found).await;
+    }
+    let after = plain(pair.standby.port).await;
+    for ((name, counted), remembered) in names.into_iter().zip(remembered) {
+        assert!(is_granted(theirs.acquire(ask(&runtime, name, 3)).await.unwrap()), "the new primary knows of no holder");
+        assert_ne!(after.query_one(version, &[&name.as_bytes()]).await.unwrap().get::<_, i64>(0), remembered);
+        if counted {
+            let write = "UPDATE failover.lockkeeper_head SET version = $2 WHERE name = $1";
+            after.execute(write, &[&name.as_bytes(), &remembered]).await.unwrap();
+        }
+        let released = ours.release(release(name, 2)).await.unwrap();
+        assert_eq!(released.held, counted, "{name}: {released:?}");
+        let seen = theirs.inspect(Name::new(name).unwrap()).await.unwrap();
+        let held = seen.is_some_and(|seen| seen.holders.iter().any(|holder| holder.owner == owner(3).to_string()));
+        assert_eq!(held, !counted, "{name}: versions that are counted: {counted}");
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use lockkeeper::Client;
+use lockkeeper::backend::Verdict;
+use lockkeeper::{Client, ErrorKind};
 use lockkeeper_testkit::pgbouncer::PgBouncer;
 use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::postgres::{Postgres, give};
@@ -132,8 +133,19 @@ async fn a_standby_is_passed_by_or_refused() {
     guard.release().await.unwrap();
     waiter.await.unwrap();
     let error = Client::connect(&to(&first)).await.unwrap_err();
-    assert_eq!(error.kind(), lockkeeper::ErrorKind::Unavailable, "{error:?}");
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     assert!(error.to_string().contains("is a standby, which only reads; name the primary"), "{error}");
+    // Doctor says the same of it, and nothing of the others. Behind both hosts it finds the primary.
+    let found = Client::examine(&to(&first)).await.unwrap().findings;
+    let [told] = &found[..] else { panic!("one finding: {found:?}") };
+    assert_eq!((told.about, told.verdict), ("server", Verdict::Unfit(ErrorKind::Unavailable)), "{told:?}");
+    let words =
+        "/postgres?schema=first is a standby, which only reads; name the primary, or all servers: postgres://a,b/database";
+    let words = format!("{first}{words}");
+    assert!(told.says.contains(&words), "{told:?}");
+    let found = Client::examine(&to(&format!("{first},{second}"))).await.unwrap().findings;
+    let primary = found.iter().any(|told| told.about == "version" && told.says.ends_with(", the primary"));
+    assert!(primary, "{found:?}");
 }
 
 /// A standby is promoted that did not get the last commits: holders of what it does not know are told, and tokens still grow.

@@ -201,19 +201,30 @@ async fn a_release_waits_for_a_row_that_is_about_to_be_created() {
     assert_eq!(bench.store.inspect(Name::new("m").unwrap()).await.unwrap(), None);
 }
 
-/// Renewals lock the row as a fence allows. The control: a share lock as one would write it holds up the renewal of the very hold that it protects.
+/// Renewals lock rows as a fence allows, alone and in a batch. The control: a share lock as one would write it holds up the renewal of the very hold that it
+/// protects. It holds up no other one.
 #[tokio::test]
 async fn renewals_pass_beside_an_open_fence() {
     let Some(bench) = Bench::open("renewals beside a fence").await else { return };
-    let asked = bench.ask("m", 1);
-    assert!(is_granted(bench.store.acquire(asked.clone()).await.unwrap()));
-    let renewal = vec![Renew::new(asked.name, asked.claim, asked.owner, Some(Duration::from_secs(90)))];
+    let names = ["m0", "m1", "m2", "m3", "m4"];
+    let mut renewals = Vec::new();
+    for name in names {
+        let asked = bench.ask(name, 1);
+        renewals.push(Renew::new(asked.name.clone(), asked.claim, asked.owner, Some(Duration::from_secs(90))));
+        assert!(is_granted(bench.store.acquire(asked).await.unwrap()));
+    }
     let plain = bench.plain().await;
     for (mode, passes) in [("FOR KEY SHARE", true), ("FOR SHARE", false)] {
-        plain.batch_execute(&format!("BEGIN; SELECT * FROM lockkeeper_head {mode}")).await.unwrap();
-        let renewed = bench.store.renew(renewal.clone()).await.unwrap().remove(0);
-        plain.batch_execute("ROLLBACK").await.unwrap();
-        assert_eq!(renewed.as_ref().is_ok_and(|renewed| renewed.is_kept()), passes, "{mode}: {renewed:?}");
+        for batch in [vec![renewals[2].clone()], renewals.clone()] {
+            plain.batch_execute(&format!("BEGIN; SELECT * FROM lockkeeper_head WHERE name = 'm2' {mode}")).await.unwrap();
+            let answers = bench.store.renew(batch.clone()).await.unwrap();
+            plain.batch_execute("ROLLBACK").await.unwrap();
+            assert_eq!(answers.len(), batch.len());
+            for (renewal, answer) in batch.iter().zip(&answers) {
+                let kept = answer.as_ref().is_ok_and(|renewed| renewed.is_kept());
+                assert_eq!(kept, passes || renewal.name.as_str() != "m2", "{mode}, {:?}: {answer:?}", renewal.name);
+            }
+        }
     }
 }
 

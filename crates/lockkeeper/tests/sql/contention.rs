@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use lockkeeper::backend::{Attempt, Renew};
+use lockkeeper::name::Name;
 use lockkeeper::{Client, ErrorKind};
 
-use super::bench::{self, Bench, ask, begin_with_row, is_granted, lock_row, release, version_of, write_if};
+use super::bench::{
+    self, Bench, INSERT_WAITS, ask, begin_with_new_row, begin_with_row, insert_once_checked, is_granted, lock_row, release,
+    roll_back, version_of, write_if,
+};
 
 /// How often the control tries a write whose guess was wrong.
 const GUESSES: u32 = 3;
@@ -83,6 +87,43 @@ async fn a_contended_row_serves_everybody() {
         given_up += client.await.unwrap();
     }
     assert!(given_up > 0, "every guess of clients that only guess was right within {GUESSES} attempts");
+}
+
+/// The first acquire of a name inserts its row. It waits for a transaction that inserts the same row, and gets its turn when that one is undone: too late.
+/// The control checks the time before it waits, and not again.
+#[tokio::test]
+async fn a_request_that_waited_for_a_row_that_was_not_created_is_not_carried_out_late() {
+    let Some(bench) = Bench::open("late after an insert").await else { return };
+    let (limit, held) = INSERT_WAITS;
+    // A machine with little time may come to the row after it is free. Then there is nothing to be seen, so this is done three times.
+    for round in 0..3 {
+        let (name, control) = (format!("m{round}"), format!("control{round}"));
+        let (ours, theirs, plain) = (bench.plain().await, bench.plain().await, bench.plain().await);
+        begin_with_new_row(&ours, &name).await;
+        begin_with_new_row(&theirs, &control).await;
+        let obvious = tokio::spawn(async move { insert_once_checked(&plain, &control, limit).await });
+        let now = bench.runtime.now();
+        let asked = bench.ask(&name, 1).with_times(now, now.plus(limit));
+        let late = tokio::spawn({
+            let store = std::sync::Arc::clone(&bench.store);
+            // If it waited for too long, it is told that the lock is busy, and asks again.
+            async move {
+                loop {
+                    match store.acquire(asked.clone()).await {
+                        Ok(Attempt::Busy(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
+                        told => return told,
+                    }
+                }
+            }
+        });
+        tokio::time::sleep(held).await;
+        roll_back(&ours).await;
+        roll_back(&theirs).await;
+        assert_eq!(late.await.unwrap().unwrap(), Attempt::Late);
+        assert!(obvious.await.unwrap(), "the control was carried out, too late");
+        assert_eq!(bench.store.inspect(Name::new(&name).unwrap()).await.unwrap(), None, "nothing is held");
+        assert!(is_granted(bench.store.acquire(bench.ask(&name, 2)).await.unwrap()), "the name can be used");
+    }
 }
 
 /// As the pages on PostgreSQL and MySQL say: requests, the keeper's, and one to be woken by.

@@ -138,6 +138,10 @@ mod tests {
     fn every_place_can_be_said() {
         for (text, expected) in [
             ("store = \"memory:jobs\"", "memory:jobs"),
+            (
+                "store = \"postgres://me:p%40@a,b:5433/orders?schema=locks&sslmode=require\"",
+                "postgres://me:p%40@a,b:5433/orders?schema=locks&sslmode=require",
+            ),
             ("redisson = \"r.yaml\"", "see r.yaml"),
             ("[redis]\naddress = \"db:6380\"\ndatabase = 3", "redis://db:6380/3"),
             ("[redis]\naddress = \"[::1]:6380\"\nuser = \"me\"\npassword = \"p@:/?\"", "redis://me:p%40%3A%2F%3F@[::1]:6380/0"),

@@ -170,12 +170,11 @@ async fn look(store: &SqlStore<Dialer>) -> Result<Vec<Finding>> {
     let ours = store.steps.runtime.wall_micros();
     let [variables, others, time] = &sets[..] else { return Err(rows::unexpected().into_error()) };
     let time = time.first().ok_or_else(|| rows::unexpected().into_error())?;
-    let mut values: HashMap<String, String> = HashMap::new();
+    let mut settings = Settings::default();
     for row in variables {
-        values.insert(get(row, 0).map_err(Failed::into_error)?, get(row, 1).map_err(Failed::into_error)?);
+        settings.0.insert(get(row, 0).map_err(Failed::into_error)?, get(row, 1).map_err(Failed::into_error)?);
     }
-    let value = |name: &str| values.get(name).map_or("", String::as_str);
-    let is_on = |name: &str| matches!(value(name), "ON" | "1");
+    let value = |name: &str| settings.value(name);
     let version = value("version");
     let kind = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
     let mut found = vec![Finding::fine("version", format!("{kind} {version}, can be written to"))];
@@ -190,7 +189,7 @@ async fn look(store: &SqlStore<Dialer>) -> Result<Vec<Finding>> {
         found.push(Finding::unfit("tables", &error));
     }
     let (flush, sync) = (value("innodb_flush_log_at_trx_commit"), value("sync_binlog"));
-    let lossy = flush != "1" || (is_on("log_bin") && sync == "0");
+    let lossy = flush != "1" || (settings.is_on("log_bin") && sync == "0");
     let says = format!("innodb_flush_log_at_trx_commit={flush}, sync_binlog={sync}");
     found.push(if lossy {
         Finding::doubtful("durability", format!("{says}: a crash of the machine may forget the last grants; set both to 1"))
@@ -199,21 +198,7 @@ async fn look(store: &SqlStore<Dialer>) -> Result<Vec<Finding>> {
     });
     // STATEMENT is refused by the server when the rights are checked.
     found.push(Finding::fine("binary log", format!("log_bin={}, binlog_format={}", value("log_bin"), value("binlog_format"))));
-    found.push(if is_on("wsrep_on") || !value("group_replication_group_name").is_empty() {
-        Finding::doubtful(
-            "cluster",
-            "several servers that can be written to (Galera or Group Replication): row locks are local to one of them, so the fence in a \
-             transaction holds only on the same server; name one server in the URL, for locks and for fenced transactions",
-        )
-    } else if is_on("rpl_semi_sync_master_enabled") || is_on("rpl_semi_sync_source_enabled") {
-        Finding::fine("failover", "semi-synchronous replication is on")
-    } else {
-        Finding::doubtful(
-            "failover",
-            "asynchronous replication: a replica that is promoted may not know the last grants; turn on semi-synchronous replication, or do \
-             not fail over while locks are held",
-        )
-    });
+    found.push(of_other_servers(&settings));
     found.push(clock::compared(get(time, 0).map_err(Failed::into_error)?, ours));
     found.push(Finding::fine("isolation", "READ COMMITTED, set for each of our connections"));
     let wait = value("innodb_lock_wait_timeout");
@@ -232,4 +217,68 @@ async fn look(store: &SqlStore<Dialer>) -> Result<Vec<Finding>> {
     let most = value("max_connections");
     found.push(Finding::fine("connections", format!("2 for each client, 3 while it waits; max_connections={most}")));
     Ok(found)
+}
+
+/// Global variables of the server. One that it does not know is empty.
+#[derive(Debug, Default)]
+struct Settings(HashMap<String, String>);
+
+impl Settings {
+    fn value(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", String::as_str)
+    }
+
+    fn is_on(&self, name: &str) -> bool {
+        matches!(self.value(name), "ON" | "1")
+    }
+}
+
+/// What the settings say of other servers with the same data: some that can be written to as well, or replicas.
+fn of_other_servers(settings: &Settings) -> Finding {
+    if settings.is_on("wsrep_on") || !settings.value("group_replication_group_name").is_empty() {
+        Finding::doubtful(
+            "cluster",
+            "several servers that can be written to (Galera or Group Replication): row locks are local to one of them, so the fence in a \
+             transaction holds only on the same server; name one server in the URL, for locks and for fenced transactions",
+        )
+    } else if settings.is_on("rpl_semi_sync_master_enabled") || settings.is_on("rpl_semi_sync_source_enabled") {
+        Finding::fine("failover", "semi-synchronous replication is on")
+    } else {
+        Finding::doubtful(
+            "failover",
+            "asynchronous replication: a replica that is promoted may not know the last grants; turn on semi-synchronous replication, or do \
+             not fail over while locks are held",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Verdict;
+
+    #[test]
+    fn what_settings_say_of_other_servers() {
+        let group = "aadaaaaa-adda-adda-aaaa-aaaaaaddaaaa";
+        let cluster = ("cluster", Verdict::Doubtful, "name one server in the URL");
+        let alone = ("failover", Verdict::Doubtful, "turn on semi-synchronous replication");
+        let semi = ("failover", Verdict::Fine, "semi-synchronous replication is on");
+        for (settings, (about, verdict, says)) in [
+            (&[][..], alone),
+            // As servers say it that could be in a cluster, and are in none.
+            (&[("wsrep_on", "OFF"), ("group_replication_group_name", "")], alone),
+            (&[("wsrep_on", "ON")], cluster),
+            (&[("wsrep_on", "1")], cluster),
+            (&[("group_replication_group_name", group)], cluster),
+            // The fence is in danger, whatever replicas there are besides.
+            (&[("wsrep_on", "ON"), ("rpl_semi_sync_master_enabled", "ON")], cluster),
+            (&[("rpl_semi_sync_master_enabled", "OFF")], alone),
+            (&[("rpl_semi_sync_master_enabled", "ON")], semi),
+            (&[("rpl_semi_sync_source_enabled", "1")], semi),
+        ] {
+            let known = settings.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+            let told = of_other_servers(&Settings(known.collect()));
+            assert!((told.about, told.verdict) == (about, verdict) && told.says.contains(says), "{settings:?}: {told:?}");
+        }
+    }
 }
