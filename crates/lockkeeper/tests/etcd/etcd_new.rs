@@ -2,6 +2,8 @@
 //! queues, retries and keeper, which are the same on each release. And the
 //! programs beside us there: its own `etcdctl`, and Go.
 
+#[path = "beside.rs"]
+mod beside;
 #[path = "harness.rs"]
 mod harness;
 
