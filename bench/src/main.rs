@@ -108,7 +108,8 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
     if only.is_some() {
         let page = docs.join("benchmarks.md");
         let old = std::fs::read_to_string(&page).map_err(|error| format!("docs/benchmarks.md: {error}"))?;
-        let sections: Vec<merge::Section> = wanted.iter().map(|course| (course.id, page::section(course, &results))).collect();
+        let sections: Vec<merge::Section> =
+            wanted.iter().map(|course| (course.id, page::section(course, &results, &programs))).collect();
         let new = merge::merged(&old, &page::goals(&results, whole), &sections, &page::measured(&machine));
         std::fs::write(&page, new).map_err(|error| format!("docs/benchmarks.md: {error}"))?;
         println!("wrote these workloads into docs/benchmarks.md");
