@@ -13,6 +13,7 @@ mod faults;
 mod foreign;
 #[path = "../etcd/groups.rs"]
 mod groups;
+mod handed;
 mod harness;
 mod input;
 mod java;
