@@ -118,6 +118,11 @@ impl Programs {
         &self.0[contestant.program]
     }
 
+    /// The program of this contestant, with its name.
+    pub(crate) fn named(&self, contestant: &Contestant) -> (&'static str, &Program) {
+        (contestant.program, self.of(contestant))
+    }
+
     pub(crate) fn each(&self) -> impl Iterator<Item = (&str, &Program)> {
         self.0.iter().map(|(name, program)| (*name, program))
     }

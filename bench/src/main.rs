@@ -108,7 +108,8 @@ fn run(mut words: impl Iterator<Item = String>) -> Result<(), String> {
     if only.is_some() {
         let page = docs.join("benchmarks.md");
         let old = std::fs::read_to_string(&page).map_err(|error| format!("docs/benchmarks.md: {error}"))?;
-        let sections: Vec<merge::Section> = wanted.iter().map(|course| (course.id, page::section(course, &results))).collect();
+        let sections: Vec<merge::Section> =
+            wanted.iter().map(|course| (course.id, page::section(course, &results, &programs))).collect();
         let known: Vec<_> = goals::all(&Results::default()).iter().map(|goal| (goal.workload, goal.what)).collect();
         let (goals, note, notes) = (page::goals(&results, whole), page::measured(&machine), page::notes());
         let run = merge::Run { goals: &goals, known: &known, sections: &sections, note: &note, notes: &notes };

@@ -1,5 +1,6 @@
 //! The page: what ran where, the goals, and a table per course.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::contestants::{self, Programs};
@@ -177,7 +178,7 @@ pub(crate) fn whole(courses: &[Course], results: &Results, programs: &Programs, 
         }
     );
     for (name, program) in programs.each().filter(|(name, _)| *name != "commands") {
-        let name = if name == "ours" { "lockkeeper" } else { name };
+        let name = program_name(name);
         match &program.command {
             Ok(_) => {
                 let _ = writeln!(text, "* {name} {}", program.version);
@@ -188,7 +189,7 @@ pub(crate) fn whole(courses: &[Course], results: &Results, programs: &Programs, 
         }
     }
     text.push_str(MANNER);
-    courses.iter().for_each(|course| text.push_str(&section(course, results)));
+    courses.iter().for_each(|course| text.push_str(&section(course, results, programs)));
     text.push_str(&notes());
     text
 }
@@ -199,14 +200,31 @@ pub(crate) fn notes() -> String {
     std::fs::read_to_string(file).unwrap_or_default()
 }
 
+/// The name of a program on the page.
+fn program_name(program: &str) -> &str {
+    match program {
+        "ours" => "lockkeeper",
+        "etcd" => "etcd's Go client",
+        other => other,
+    }
+}
+
 /// A course's section, with its heading.
-pub(crate) fn section(course: &Course, results: &Results) -> String {
+pub(crate) fn section(course: &Course, results: &Results, programs: &Programs) -> String {
     let picture = match course.id {
         "b512" => "![Cycles per second by number of tasks](benchmarks/throughput.svg)\n\n",
         "c8r" => "![Hand-over between 8 processes](benchmarks/hand-over.svg)\n\n",
         _ => "",
     };
-    format!("### ({}) {}\n\n{}\n{picture}", course.id, course.title, table(course, results))
+    let on = results.servers.get(course.id).map(|server| on(server, course, programs)).unwrap_or_default();
+    format!("### ({}) {}\n\n{on}{}\n{picture}", course.id, course.title, table(course, results))
+}
+
+/// The versions of a course's server and contestants.
+fn on(server: &str, course: &Course, programs: &Programs) -> String {
+    let who = course.who.iter().map(|id| programs.named(contestants::find(id)));
+    let versions: BTreeSet<String> = who.map(|(name, program)| format!("{} {}", program_name(name), program.version)).collect();
+    format!("On {server}: {}.\n\n", versions.into_iter().collect::<Vec<_>>().join(", "))
 }
 
 /// When and where a part of the page was measured that is not of the whole run.

@@ -42,6 +42,16 @@ impl Queues {
         }
     }
 
+    /// Name and version.
+    pub(crate) fn version(&self) -> String {
+        match self {
+            Self::ZooKeeper(server) => {
+                format!("ZooKeeper {}", server.version().unwrap_or_else(|| "of unknown version".to_owned()))
+            }
+            Self::Etcd(server) => format!("etcd {}", server.version().unwrap_or_else(|| "of unknown version".to_owned())),
+        }
+    }
+
     /// What the kernel counts; these servers do not say what clients asked of them.
     pub(crate) fn says(&self) -> ServerSays {
         ServerSays { cpu: machine::cpu_of(self.pid()), ..ServerSays::default() }

@@ -125,6 +125,8 @@ pub(crate) type Figure = fn(&Heat) -> f64;
 pub(crate) struct Results {
     heats: BTreeMap<(&'static str, &'static str), Vec<Heat>>,
     pub(crate) trouble: BTreeMap<(&'static str, &'static str), String>,
+    /// Name and version of a course's server, where the page does not say it for all.
+    pub(crate) servers: BTreeMap<&'static str, String>,
 }
 
 impl Results {

@@ -2,6 +2,7 @@
 //
 //	driver ENDPOINT hold  NAME MILLIS          acquires the mutex, prints "held", keeps it so long, releases
 //	driver ENDPOINT note  NAME FILE TEXT       acquires the mutex, appends the text to the file, releases
+//	driver ENDPOINT note-write NAME FILE TEXT  the same with the write side of a RWMutex
 //	driver ENDPOINT count NAME FILE ROUNDS     acquires the mutex so often and adds one to the number in the file each time
 //	driver ENDPOINT read|write NAME FILE ROUNDS  the same with one side of a RWMutex; a reader only looks
 //
@@ -46,9 +47,15 @@ func add(file string) {
 	fmt.Println("value", value+1)
 }
 
+func note(file string, more string) {
+	text, err := os.ReadFile(file)
+	must(err)
+	must(os.WriteFile(file, append(text, more...), 0o600))
+}
+
 func main() {
 	if len(os.Args) < 5 {
-		fmt.Fprintln(os.Stderr, "usage: driver ENDPOINT hold|note|count|read|write NAME ...")
+		fmt.Fprintln(os.Stderr, "usage: driver ENDPOINT hold|note|note-write|count|read|write NAME ...")
 		os.Exit(2)
 	}
 	endpoint, verb, name := os.Args[1], os.Args[2], os.Args[3]
@@ -72,10 +79,13 @@ func main() {
 	case "note":
 		mutex := concurrency.NewMutex(session, name)
 		must(mutex.Lock(background))
-		text, err := os.ReadFile(os.Args[4])
-		must(err)
-		must(os.WriteFile(os.Args[4], append(text, os.Args[5]...), 0o600))
+		note(os.Args[4], os.Args[5])
 		must(mutex.Unlock(background))
+	case "note-write":
+		mutex := recipe.NewRWMutex(session, name)
+		must(mutex.Lock())
+		note(os.Args[4], os.Args[5])
+		must(mutex.Unlock())
 	case "count":
 		rounds, err := strconv.Atoi(os.Args[5])
 		must(err)

@@ -7,6 +7,7 @@ mod binaries;
 mod deny;
 mod dist;
 mod drivers;
+mod etcd;
 mod evidence;
 mod faults;
 mod fuzz;
@@ -19,6 +20,7 @@ mod proto;
 mod readme;
 mod servers;
 mod setup;
+mod sid;
 mod steps;
 mod systems;
 mod test;
@@ -46,12 +48,13 @@ cargo xtask picture         records the terminal of the README anew; writes docs
 cargo xtask dist            builds the program that packages ship, with its symbols in a file beside it, into target/dist/bin
 cargo xtask help            this
 
-LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, postgres, mariadb, pgbouncer, zookeeper, etcd, etcd-go, redis-6.2, valkey, redis-8,
-                            mysql-9, redisson, mdbook
+LOCKKEEPER_REQUIRE=LIST     fail where tests would be skipped for want of one of these: redis, postgres, mariadb, pgbouncer, zookeeper, etcd, etcd-new, etcd-go, redis-6.2, valkey,
+                            redis-8, mysql-9, redisson, curator, mdbook
 LOCKKEEPER_REDIS_62=FILE    the Redis 6.2 server, instead of the one that setup downloads
 LOCKKEEPER_VALKEY=FILE      the Valkey server, instead of the one that setup downloads
 LOCKKEEPER_REDIS_8=FILE     the Redis 8 server, instead of the one that setup builds
-LOCKKEEPER_MYSQL_9=FILE     the MySQL 9 server, instead of the one that setup downloads";
+LOCKKEEPER_MYSQL_9=FILE     the MySQL 9 server, instead of the one that setup downloads
+LOCKKEEPER_ETCD_NEW=FOLDER  the etcd and etcdctl, 3.5 or later, instead of those that setup downloads";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();

@@ -2,6 +2,7 @@
 
 use crate::apt;
 use crate::drivers::{CURATOR, Drivers, REDISSON};
+use crate::etcd;
 use crate::go_driver;
 use crate::mysql;
 use crate::servers::SERVERS;
@@ -37,7 +38,7 @@ pub(crate) fn needed() -> Result<Outcome, String> {
         &["redis", "postgres", "mariadb", "pgbouncer", "zookeeper", "etcd", "etcd-go"]
             .into_iter()
             .chain(servers)
-            .chain([mysql::NAME, REDISSON.name, CURATOR.name, tools::MDBOOK.name])
+            .chain([etcd::NAME, mysql::NAME, REDISSON.name, CURATOR.name, tools::MDBOOK.name])
             .collect::<Vec<_>>(),
     )
 }
@@ -67,8 +68,12 @@ pub(crate) fn needed_for(list: &str, wanted: &[&str]) -> Result<Outcome, String>
         missing.push("zookeeper");
     }
     let install = || apt::install("etcd-server").and_then(|()| apt::install("etcd-client"));
-    if wanted.contains(&"etcd") && !provide("etcd", ETCD, list, etcd, install)? {
+    if wanted.contains(&"etcd") && !provide("etcd", ETCD, list, etcd_of_the_system, install)? {
         missing.push("etcd");
+    }
+    let found = || etcd::find().inspect(|folder| println!("    {} is in {}", etcd::NAME, folder.display())).is_some();
+    if wanted.contains(&etcd::NAME) && !provide(etcd::NAME, etcd::HOW, list, found, etcd::download)? {
+        missing.push(etcd::NAME);
     }
     let go =
         || go_driver::find_driver().inspect(|file| println!("    etcd's Go client is driven by {}", file.display())).is_some();
@@ -139,7 +144,7 @@ fn server(name: &str) -> bool {
     server.is_some()
 }
 
-fn etcd() -> bool {
+fn etcd_of_the_system() -> bool {
     let programs = ["etcd", "etcdctl"].map(find);
     programs.iter().flatten().for_each(|file| println!("    found {}", file.display()));
     programs.iter().all(Option::is_some)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::binaries;
 use crate::deny;
 use crate::drivers::{CURATOR, REDISSON};
+use crate::etcd;
 use crate::go_driver;
 use crate::mysql;
 use crate::package;
@@ -194,10 +195,12 @@ pub(crate) fn knowing_servers(mut test: Run) -> Run {
             test = test.with(server.variable, file.display().to_string());
         }
     }
-    match mysql::find() {
-        Some(file) => test.with(mysql::VARIABLE, file.display().to_string()),
-        None => test,
+    for (variable, place) in [(mysql::VARIABLE, mysql::find()), (etcd::VARIABLE, etcd::find())] {
+        if let Some(place) = place {
+            test = test.with(variable, place.display().to_string());
+        }
     }
+    test
 }
 
 /// Builds the book into `target/guide`. The step `test` checks its pages, links and code without mdbook.

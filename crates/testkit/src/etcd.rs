@@ -10,9 +10,54 @@ use std::time::{Duration, Instant};
 
 use crate::signal;
 
+/// Which etcd is started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// The one on the PATH: Debian's, 3.4.
+    Path,
+    /// 3.5 or later. `LOCKKEEPER_ETCD_NEW` names the folder with `etcd` and `etcdctl`.
+    New,
+}
+
+impl Release {
+    /// Why it cannot run here, if so; begins with what `LOCKKEEPER_REQUIRE` calls it.
+    pub fn missing(self) -> Option<String> {
+        ["etcd", "etcdctl"].into_iter().find_map(|name| {
+            let program = self.program(name);
+            let runs =
+                |program: PathBuf| Command::new(program).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status();
+            let why = match self {
+                Self::Path => format!("etcd: there is no {name}; `cargo xtask setup` installs it"),
+                Self::New if program.is_none() => {
+                    "etcd-new: LOCKKEEPER_ETCD_NEW is not set; `cargo xtask test` does, if there is one".to_owned()
+                }
+                Self::New => format!("etcd-new: there is no {name} in the folder LOCKKEEPER_ETCD_NEW that runs"),
+            };
+            (!program.is_some_and(|program| runs(program).is_ok_and(|status| status.success()))).then_some(why)
+        })
+    }
+
+    /// What starts one of its programs.
+    fn program(self, name: &str) -> Option<PathBuf> {
+        match self {
+            Self::Path => Some(PathBuf::from(name)),
+            Self::New => std::env::var_os("LOCKKEEPER_ETCD_NEW")
+                .filter(|place| !place.is_empty())
+                .map(|place| Path::new(&place).join(name)),
+        }
+    }
+
+    fn command(self, name: &str) -> Command {
+        let mut command = Command::new(self.program(name).expect("not missing"));
+        command.env("ETCDCTL_API", "3");
+        command
+    }
+}
+
 /// A cluster of one or more members.
 #[derive(Debug)]
 pub struct Etcd {
+    release: Release,
     members: Vec<Member>,
     directory: PathBuf,
 }
@@ -31,27 +76,33 @@ const COMING_UP: Duration = Duration::from_secs(60);
 impl Etcd {
     /// Why there can be no server here, if so; begins with `etcd`, as `LOCKKEEPER_REQUIRE` calls it.
     pub fn missing() -> Option<String> {
-        ["etcd", "etcdctl"].into_iter().find_map(|program| {
-            let runs = Command::new(program).arg("--help").stdout(Stdio::null()).stderr(Stdio::null()).status();
-            (!runs.is_ok_and(|status| status.success()))
-                .then(|| format!("etcd: there is no {program}; `cargo xtask setup` installs it"))
-        })
+        Release::Path.missing()
     }
 
     /// The server that the tests of this binary share; it ends with the last of them.
     pub fn shared() -> Arc<Self> {
-        static SHARED: Mutex<Weak<Etcd>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::shared_of(Release::Path)
+    }
+
+    /// The same with a release.
+    pub fn shared_of(release: Release) -> Arc<Self> {
+        static SHARED: [Mutex<Weak<Etcd>>; 2] = [const { Mutex::new(Weak::new()) }; 2];
+        let mut shared = SHARED[release as usize].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(server) = shared.upgrade() {
             return server;
         }
-        let server = Arc::new(Self::start(1, &[]));
+        let server = Arc::new(Self::start_as(release, 1, &[]));
         *shared = Arc::downgrade(&server);
         server
     }
 
     /// Starts so many members, with more options than the usual ones.
     pub fn start(members: usize, options: &[&str]) -> Self {
+        Self::start_as(Release::Path, members, options)
+    }
+
+    /// The same with a release.
+    pub fn start_as(release: Release, members: usize, options: &[&str]) -> Self {
         static LAST: AtomicU32 = AtomicU32::new(0);
         // A port may be taken between our closing it and the server's opening it: try again.
         for attempt in 0..5 {
@@ -92,12 +143,14 @@ impl Etcd {
                 ]
                 .map(str::to_owned)
                 .to_vec();
+                // Only a crash of the machine loses what was not synced, and requests do not wait for a disk that others use. Older ones cannot do that.
+                arguments.extend((release == Release::New).then(|| "--unsafe-no-fsync".to_owned()));
                 arguments.extend(options.iter().map(|option| (*option).to_owned()));
                 let log = directory.join(format!("m{i}.log"));
-                let child = spawn(&arguments, &log);
+                let child = spawn(release, &arguments, &log);
                 Member { port: ports[i], arguments, log, child }
             };
-            let mut cluster = Self { members: (0..members).map(start).collect(), directory: directory.clone() };
+            let mut cluster = Self { release, members: (0..members).map(start).collect(), directory: directory.clone() };
             if cluster.answers() {
                 return cluster;
             }
@@ -125,6 +178,12 @@ impl Etcd {
         &self.directory
     }
 
+    /// The version of its program.
+    pub fn version(&self) -> Option<String> {
+        let said = self.release.command("etcd").arg("--version").output().ok()?;
+        String::from_utf8_lossy(&said.stdout).lines().find_map(|line| line.strip_prefix("etcd Version: ")).map(str::to_owned)
+    }
+
     /// `host:port` of all members, separated by commas.
     pub fn hosts(&self) -> String {
         self.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect::<Vec<_>>().join(",")
@@ -142,8 +201,8 @@ impl Etcd {
 
     /// `etcdctl` for the cluster, to be started.
     pub fn ctl_command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("etcdctl");
-        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.hosts()]).args(arguments).stdin(Stdio::null());
+        let mut command = self.release.command("etcdctl");
+        command.args(["--endpoints", &self.hosts()]).args(arguments).stdin(Stdio::null());
         command
     }
 
@@ -159,8 +218,9 @@ impl Etcd {
         while began.elapsed() < COMING_UP {
             for member in 0..self.members.len() {
                 let endpoint = format!("127.0.0.1:{}", self.members[member].port);
-                let said = Command::new("etcdctl")
-                    .env("ETCDCTL_API", "3")
+                let said = self
+                    .release
+                    .command("etcdctl")
                     .args(["--endpoints", &endpoint, "endpoint", "status", "-w", "fields"])
                     .output()
                     .expect("etcdctl runs");
@@ -187,7 +247,7 @@ impl Etcd {
     /// Starts a member that was killed, with its data.
     pub fn start_again(&mut self, member: usize) {
         let Member { arguments, log, child, .. } = &mut self.members[member];
-        *child = spawn(arguments, log);
+        *child = spawn(self.release, arguments, log);
     }
 
     /// Stops a member from running, as `kill -STOP` does; and lets it go on.
@@ -242,9 +302,10 @@ fn is_healthy(port: u16) -> bool {
     ask().is_ok_and(|said| said.contains("true"))
 }
 
-fn spawn(arguments: &[String], log: &Path) -> Child {
+fn spawn(release: Release, arguments: &[String], log: &Path) -> Child {
     let log = std::fs::File::options().create(true).append(true).open(log).expect("a log file");
-    Command::new("etcd")
+    release
+        .command("etcd")
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

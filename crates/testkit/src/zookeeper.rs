@@ -224,6 +224,12 @@ impl ZooKeeper {
         assert!(self.answers(server, &["standalone", "leader", "follower"]), "not up again; {}", self.log(server));
     }
 
+    /// The version that the first server tells.
+    pub fn version(&self) -> Option<String> {
+        let told = told(self.servers[0].port, "Zookeeper version: ")?;
+        told.split(['-', ',']).next().map(str::to_owned)
+    }
+
     /// What a server wrote, the end of it.
     pub fn log(&self, server: usize) -> String {
         let log = self.servers[server].config.with_file_name("log");
@@ -290,10 +296,15 @@ fn spawn(release: Release, config: &Path, main: &str, options: &[String]) -> Chi
 
 /// What a server says it is.
 fn mode(port: u16) -> Option<String> {
+    told(port, "Mode: ")
+}
+
+/// What follows this in a line of a server's state.
+fn told(port: u16, what: &str) -> Option<String> {
     let mut server = TcpStream::connect(("127.0.0.1", port)).ok()?;
     server.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     server.write_all(b"srvr").ok()?;
     let mut said = String::new();
     server.read_to_string(&mut said).ok()?;
-    said.lines().find_map(|line| line.strip_prefix("Mode: ")).map(str::to_owned)
+    said.lines().find_map(|line| line.strip_prefix(what)).map(str::to_owned)
 }

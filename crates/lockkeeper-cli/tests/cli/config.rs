@@ -18,7 +18,7 @@ impl Directory {
         Self(path)
     }
 
-    fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
         let file = self.0.join(name);
         fs::create_dir_all(file.parent().expect("below the directory")).expect("a directory");
         fs::write(&file, text).expect("a file");

@@ -7,6 +7,7 @@ use std::process::{Child, Stdio};
 use lockkeeper_testkit::etcd::Etcd;
 use lockkeeper_testkit::zookeeper::ZooKeeper;
 
+use crate::config::Directory;
 use crate::util::{Ended, assert_refused, end, ended, lockkeeper, run, until};
 
 /// A server, and another program on it that can hold a lock.
@@ -102,6 +103,32 @@ fn a_held_lock_excludes_a_second_runner_and_is_shown() {
         assert_eq!(holder.wait().expect("it ends").code(), Some(0));
         assert_eq!(end(&mut run(["-S", url, "-n", "cli-job", "echo", "mine"])).stdout, "mine\n");
         assert_eq!(told(&["list", "-S", url, "cli-job"]).stdout, "");
+    });
+}
+
+#[test]
+fn the_config_file_names_a_store_of_queues() {
+    on_both("the_config_file_names_a_store_of_queues", |site, url| {
+        let directory = Directory::new(match site {
+            Site::Etcd(_) => "etcd",
+            Site::ZooKeeper(_) => "zookeeper",
+        });
+        let file = directory.file("lockkeeper.toml", &format!("store = \"{url}\"\n"), 0o644);
+        let configured = |words: &[&str]| {
+            let mut command = run(words);
+            command.env_remove("LOCKKEEPER_STORE").env("LOCKKEEPER_CONFIG", &file);
+            command
+        };
+        // Held by the URL, and refused by the file: they name the same store.
+        let mut holder = running(url, "cli-config", "cat");
+        assert_refused(&mut configured(&["-n", "cli-config", "true"]), 1, "is held by ");
+        drop(holder.stdin.take());
+        assert_eq!(holder.wait().expect("it ends").code(), Some(0));
+        assert_eq!(end(&mut configured(&["-n", "cli-config", "echo", "mine"])).stdout, "mine\n");
+        // A wrong option is told with the file that has it.
+        let wrong = directory.file("wrong.toml", &format!("store = \"{url}&sesion=5s\"\n"), 0o644);
+        let mut command = run(["cli-config", "true"]);
+        assert_refused(command.env_remove("LOCKKEEPER_STORE").env("LOCKKEEPER_CONFIG", &wrong), 64, "sesion");
     });
 }
 

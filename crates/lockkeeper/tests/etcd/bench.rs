@@ -5,16 +5,21 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use lockkeeper::Client;
-use lockkeeper_testkit::etcd::Etcd;
+use lockkeeper_testkit::etcd::{Etcd, Release};
 
 /// The server that the tests share, or `None` with a word on why there is none.
 pub(crate) fn shared(test: &str) -> Option<Arc<Etcd>> {
-    match Etcd::missing() {
+    shared_of(Release::Path, test)
+}
+
+/// The same with a release.
+pub(crate) fn shared_of(release: Release, test: &str) -> Option<Arc<Etcd>> {
+    match release.missing() {
         Some(why) => {
             lockkeeper::conformance::skip(test, &why);
             None
         }
-        None => Some(Etcd::shared()),
+        None => Some(Etcd::shared_of(release)),
     }
 }
 

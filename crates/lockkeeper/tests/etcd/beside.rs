@@ -1,14 +1,16 @@
 //! Beside the real thing: `etcdctl lock` and programs with etcd's Go client, on the same locks.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use lockkeeper::Client;
 use lockkeeper_testkit::etcd::Etcd;
 use lockkeeper_testkit::poll::async_until_within;
 
-use crate::bench::{LONG, client, fresh, shared};
+use super::RELEASE;
+use crate::bench::{LONG, client, fresh, shared_of};
 use crate::counting::{Program, Tally, number};
 
 /// Ends a program when dropped.
@@ -38,7 +40,7 @@ pub(crate) fn driver(test: &str) -> Option<PathBuf> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn etcdctl_and_we_wait_for_each_other_in_order() {
-    let Some(server) = shared("etcdctl lock") else { return };
+    let Some(server) = shared_of(RELEASE, "etcdctl lock") else { return };
     let name = fresh("ctl");
     let ours = client(&server.url()).await;
     // It holds: we wait; it is killed with its command: we have it when its lease ends.
@@ -79,7 +81,7 @@ async fn etcdctl_and_we_wait_for_each_other_in_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_longer_name_of_etcdctl_does_not_hold_up_ours() {
-    let Some(server) = shared("etcdctl lock of a longer name") else { return };
+    let Some(server) = shared_of(RELEASE, "etcdctl lock of a longer name") else { return };
     let name = fresh("long");
     let longer = format!("{name}/more");
     let _ctl = Ends(server.ctl_command(&["lock", "--ttl", "2", &longer, "sleep", "30"]).stdout(Stdio::null()).spawn().unwrap());
@@ -91,7 +93,7 @@ async fn a_longer_name_of_etcdctl_does_not_hold_up_ours() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_go_program_that_is_killed_frees_its_mutex_with_its_lease() {
-    let (Some(server), Some(driver)) = (shared("Go that dies"), driver("Go that dies")) else { return };
+    let (Some(server), Some(driver)) = (shared_of(RELEASE, "Go that dies"), driver("Go that dies")) else { return };
     let (name, ours) = (fresh("dies"), client(&server.url()).await);
     for _ in 0..3 {
         let mut program =
@@ -113,46 +115,129 @@ async fn a_go_program_that_is_killed_frees_its_mutex_with_its_lease() {
     assert!(ended.success());
 }
 
+/// Mutexes and writers: of Go, and ours.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_of_go_and_ours_are_served_in_the_order_in_which_they_came() {
-    let (Some(server), Some(driver)) = (shared("order beside Go"), driver("order beside Go")) else { return };
-    let (name, ours) = (fresh("order"), client(&server.url()).await);
-    let file = server.directory().join(&name);
-    std::fs::write(&file, "").unwrap();
-    let guard = ours.mutex(&name).lock().await.unwrap();
-    let (mut tasks, mut programs) = (Vec::new(), Vec::new());
-    for number in 0..8_usize {
-        if number % 2 == 0 {
-            // A client each: the waiters of one process have a queue of their own.
-            let (ours, file, name) = (client(&server.url()).await, file.clone(), name.clone());
-            tasks.push(tokio::spawn(async move {
-                let guard = ours.mutex(&name).lock().await.unwrap();
-                let served = std::fs::read_to_string(&file).unwrap();
-                std::fs::write(&file, format!("{served}{number} ")).unwrap();
-                guard.release().await.unwrap();
-            }));
-        } else {
-            let mut go = Command::new(&driver);
-            go.args([&server.hosts(), "note", &name, &file.display().to_string(), &format!("{number} ")]);
-            programs.push(Ends(go.spawn().unwrap()));
+    let (Some(server), Some(driver)) = (shared_of(RELEASE, "order beside Go"), driver("order beside Go")) else { return };
+    for verb in ["note", "note-write"] {
+        let (name, ours) = (fresh(verb), client(&server.url()).await);
+        let file = server.directory().join(&name);
+        std::fs::write(&file, "").unwrap();
+        let guard = Held::acquire(&ours, &name, verb).await;
+        let (mut tasks, mut programs) = (Vec::new(), Vec::new());
+        for number in 0..8_usize {
+            if number % 2 == 0 {
+                // A client each: the waiters of one process have a queue of their own.
+                let (ours, file, name) = (client(&server.url()).await, file.clone(), name.clone());
+                tasks.push(tokio::spawn(async move {
+                    let guard = Held::acquire(&ours, &name, verb).await;
+                    let served = std::fs::read_to_string(&file).unwrap();
+                    std::fs::write(&file, format!("{served}{number} ")).unwrap();
+                    guard.release().await;
+                }));
+            } else {
+                programs.push(notes(&server, &driver, verb, &name, &file, &format!("{number} ")));
+            }
+            keys(&server, &name, number + 2).await;
         }
-        keys(&server, &name, number + 2).await;
+        guard.release().await;
+        for task in tasks {
+            tokio::time::timeout(LONG, task).await.expect("served").unwrap();
+        }
+        for mut program in programs {
+            assert!(tokio::task::block_in_place(|| program.0.wait().unwrap()).success());
+        }
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "0 1 2 3 4 5 6 7 ", "{verb}");
+        keys(&server, &name, 0).await;
     }
-    guard.release().await.unwrap();
-    for task in tasks {
-        tokio::time::timeout(LONG, task).await.expect("served").unwrap();
+}
+
+/// A guard of ours that was entered again is one key, and keeps Go waiting until both are released.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guard_of_ours_that_was_entered_again_keeps_go_waiting() {
+    let (Some(server), Some(driver)) = (shared_of(RELEASE, "re-entry beside Go"), driver("re-entry beside Go")) else { return };
+    let (ours, rival) = (client(&server.url()).await, client(&server.url()).await);
+    for verb in ["note", "note-write"] {
+        let name = fresh(verb);
+        let file = server.directory().join(&name);
+        std::fs::write(&file, "").unwrap();
+        let first = Held::acquire(&ours, &name, verb).await;
+        let second = first.reenter();
+        keys(&server, &name, 1).await;
+        let mut go = notes(&server, &driver, verb, &name, &file, "Go");
+        keys(&server, &name, 2).await;
+        first.release().await;
+        // Long enough for Go to come in if it could: it needs one round trip after the change of a key.
+        for _ in 0..100 {
+            assert!(Held::is_busy(&rival, &name, verb).await && second.is_valid());
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "", "Go was let in beside the second guard");
+        }
+        assert_eq!(server.keys(&format!("{name}/")).len(), 2, "{verb}: ours, and Go's");
+        second.release().await;
+        // The control: the same look sees Go when it is let in.
+        assert!(tokio::task::block_in_place(|| go.0.wait().unwrap()).success());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "Go");
+        keys(&server, &name, 0).await;
     }
-    for mut program in programs {
-        assert!(tokio::task::block_in_place(|| program.0.wait().unwrap()).success());
+}
+
+/// A Go program that appends the text to the file when it has the lock.
+fn notes(server: &Etcd, driver: &Path, verb: &str, name: &str, file: &Path, text: &str) -> Ends {
+    let mut go = Command::new(driver);
+    Ends(go.args([&server.hosts(), verb, name, &file.display().to_string(), text]).spawn().unwrap())
+}
+
+/// A hold of ours beside a Go program that notes with this verb: `note` is for mutexes, `note-write` for writers.
+enum Held {
+    Mutex(lockkeeper::MutexGuard),
+    Write(lockkeeper::RwLockWriteGuard),
+}
+
+impl Held {
+    async fn acquire(client: &Client, name: &str, verb: &str) -> Self {
+        match verb {
+            "note" => Self::Mutex(client.mutex(name).lock().await.unwrap()),
+            _ => Self::Write(client.rwlock(name).write().await.unwrap()),
+        }
     }
-    assert_eq!(std::fs::read_to_string(&file).unwrap(), "0 1 2 3 4 5 6 7 ");
-    keys(&server, &name, 0).await;
+
+    /// Whether it is refused to another client now.
+    async fn is_busy(rival: &Client, name: &str, verb: &str) -> bool {
+        match verb {
+            "note" => rival.mutex(name).try_lock().await.unwrap().is_none(),
+            _ => rival.rwlock(name).try_write().await.unwrap().is_none(),
+        }
+    }
+
+    /// Another guard of the same hold.
+    fn reenter(&self) -> Self {
+        match self {
+            Self::Mutex(guard) => Self::Mutex(guard.reenter().unwrap()),
+            Self::Write(guard) => Self::Write(guard.reenter().unwrap()),
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        match self {
+            Self::Mutex(guard) => guard.is_valid(),
+            Self::Write(guard) => guard.is_valid(),
+        }
+    }
+
+    async fn release(self) {
+        match self {
+            Self::Mutex(guard) => guard.release().await.unwrap(),
+            Self::Write(guard) => guard.release().await.unwrap(),
+        }
+    }
 }
 
 /// Go goes by the age of keys alone, so the key of the writer stays until its reader is released.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_downgrade_lets_no_waiting_writer_of_go_in() {
-    let (Some(server), Some(driver)) = (shared("a downgrade beside Go"), driver("a downgrade beside Go")) else { return };
+    let (Some(server), Some(driver)) = (shared_of(RELEASE, "a downgrade beside Go"), driver("a downgrade beside Go")) else {
+        return;
+    };
     let (name, ours, rival) = (fresh("down"), client(&server.url()).await, client(&server.url()).await);
     let tally = Tally::new(server.directory().join(&name));
     let writer = ours.rwlock(&name).write().await.unwrap();

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use lockkeeper::LossReason;
 use lockkeeper_testkit::poll::async_until_within;
 use lockkeeper_testkit::proxy::Proxy;
+use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
 use crate::bench::{LONG, client, fresh, shared};
+use crate::counting::Program;
 
 /// How much later than another one a task may be woken on a busy machine.
 const SCHEDULING: Duration = Duration::from_millis(20);
@@ -172,4 +174,52 @@ async fn a_connection_that_is_cut_costs_no_lock_and_waiters_get_their_turn() {
         tokio::time::timeout(LONG, waiting).await.expect("woken").unwrap().unwrap().release().await.unwrap();
     }
     async_until_within(LONG, "nothing is left", || async { server.keys(&format!("{name}/")).is_empty() }).await;
+}
+
+/// In a process of its own: the losses of all other tests are counted in this one.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a part of the next test"]
+async fn child_that_counts_its_losses() {
+    let recorder = DebuggingRecorder::new();
+    let counted = recorder.snapshotter();
+    recorder.install().unwrap();
+    let urls = std::env::var("LOCKKEEPER_TEST_URL").unwrap();
+    let (gone, expired) = urls.split_once(' ').unwrap();
+    let clients = (client(gone).await, client(expired).await);
+    let gone = clients.0.mutex(std::env::var("LOCKKEEPER_TEST_NAME").unwrap()).lock().await.unwrap();
+    let expired = clients.1.rwlock(fresh("counted-expired")).write().await.unwrap();
+    println!("value held");
+    gone.lost().await;
+    expired.lost().await;
+    for (key, _, _, value) in counted.snapshot().into_vec() {
+        let labels: Vec<_> = key.key().labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
+        if let (DebugValue::Counter(losses @ 1..), "lockkeeper_losses_total") = (value, key.key().name()) {
+            println!("value {}: {losses}", labels.join(","));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn losses_are_counted_by_how_they_are_known() {
+    let Some(server) = shared("counted losses") else { return };
+    let (proxy, name) = (Proxy::start(server.port(0)).await, fresh("counted"));
+    let (heard, said) = std::sync::mpsc::channel();
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "loss::child_that_counts_its_losses", "--ignored", "--nocapture"]);
+    let urls = format!("etcd://{}?session=60s etcd://127.0.0.1:{}?session=2s", server.hosts(), proxy.port);
+    command.env("LOCKKEEPER_TEST_URL", urls).env("LOCKKEEPER_TEST_NAME", &name);
+    let program = Program::start(&mut command, move |line| heard.send(line.to_owned()).unwrap());
+    let said = tokio::task::spawn_blocking(move || {
+        let next = || said.recv_timeout(LONG).expect("a line in time");
+        assert_eq!(next(), "held");
+        // One session ends on the server, the other one by the client's own clock.
+        proxy.fall_silent(true);
+        assert!(server.ctl(&["lease", "revoke", &lease_of(&server, &name)]).status.success());
+        let counted = std::collections::BTreeSet::from([next(), next()]);
+        program.end();
+        assert!(said.try_recv().is_err(), "more losses than two");
+        counted
+    });
+    let expected = ["kind=mutex,reason=gone: 1", "kind=rwlock,reason=expired: 1"];
+    assert_eq!(said.await.unwrap(), expected.map(str::to_owned).into());
 }

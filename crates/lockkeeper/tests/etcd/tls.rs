@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lockkeeper::backend::Verdict;
 use lockkeeper::{Client, ErrorKind};
 use lockkeeper_testkit::etcd::Etcd;
 use lockkeeper_testkit::poll::async_until_within;
 
-use crate::bench::{LONG, client, own};
+use crate::bench::{LONG, client, own, shared};
 
 /// A folder with the files of two authorities; removed with the test.
 struct Certificates(PathBuf);
@@ -89,10 +90,38 @@ async fn a_certificate_of_the_named_authority_is_trusted_and_no_other() {
     let error = Client::connect(url(&server, "127.0.0.1", &certificates.0.join("absent.pem"), "")).await.unwrap_err();
     println!("no file: {error}");
     assert!(error.kind() == ErrorKind::Config && error.to_string().contains("absent.pem"), "{error:?}");
-    // A client without TLS says what is wrong as well as it can know it.
-    let error = Client::connect(format!("etcd://127.0.0.1:{}?session=4s", server.port(0))).await.unwrap_err();
-    println!("without TLS: {error}");
-    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Config), "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tls_on_one_side_only_is_told_in_words() {
+    let certificates = Certificates::make("one-side");
+    let ca = certificates.0.join("ca.pem");
+    let (Some(secured), Some(plain)) = (certificates.server("TLS", "server", &[]), shared("TLS")) else { return };
+    async_until_within(LONG, "the server serves", || async {
+        Client::connect(url(&secured, "127.0.0.1", &ca, "")).await.is_ok()
+    })
+    .await;
+    let without = format!("etcd://u:secret@127.0.0.1:{}?session=4s", secured.port(0));
+    let with = format!("etcds://u:secret@127.0.0.1:{}?session=4s&ca={}", plain.port(0), ca.display());
+    for (url, says) in [
+        (&without, ["expects TLS on this port", "write etcds:// and ?ca=FILE"]),
+        (&with, ["does not speak TLS on this port", "write etcd:// instead of etcds://"]),
+    ] {
+        let error = Client::connect(url).await.unwrap_err();
+        println!("{error}");
+        assert_eq!(error.kind(), ErrorKind::Config, "{error:?}");
+        assert!(says.iter().all(|says| error.to_string().contains(says)), "{error}");
+        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        // `doctor` says the same.
+        let found = Client::examine(url).await.unwrap().findings;
+        assert!(
+            found.iter().any(|found| found.verdict == Verdict::Unfit(ErrorKind::Config) && found.says.contains(says[0])),
+            "{found:?}"
+        );
+    }
+    // A server that is not there is not said to have trouble with TLS.
+    let error = Client::connect(format!("etcds://127.0.0.1:1?ca={}", ca.display())).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unavailable && !error.to_string().contains("TLS"), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

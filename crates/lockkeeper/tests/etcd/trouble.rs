@@ -190,18 +190,26 @@ async fn doctor_tells_which_names_a_user_may_use() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_etcd_is_refused_in_words() {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let other = tokio::spawn(async move {
-        use tokio::io::AsyncWriteExt as _;
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            let _ = stream.write_all(b"-ERR unknown command\r\n").await;
-        }
-    });
-    let error = Client::connect(format!("etcd://127.0.0.1:{port}")).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Config), "{error:?}");
-    other.abort();
+    let answers =
+        ["-ERR unknown command\r\n", "HTTP/1.1 400 Bad Request\r\nServer: example\r\n\r\n", "220 mail.example ESMTP ready\r\n"];
+    for (answer, kind) in answers.into_iter().zip([ErrorKind::Config, ErrorKind::Unavailable, ErrorKind::Config]) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let other = tokio::spawn(async move {
+            use tokio::io::AsyncWriteExt as _;
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        let error = Client::connect(&format!("etcd://127.0.0.1:{port}")).await.unwrap_err();
+        println!("{error}");
+        assert_eq!(error.kind(), kind, "{error:?}");
+        let (says, first) = (error.to_string(), answer.lines().next().unwrap());
+        assert!(says.contains(&format!("127.0.0.1:{port} is no etcd server: it says {first:?}")), "{error}");
+        assert!(says.contains("correct the host and the port"), "{error}");
+        other.abort();
+    }
     let error = Client::connect("etcd://127.0.0.1:1").await.unwrap_err();
     assert!(error.kind() == ErrorKind::Unavailable && error.to_string().contains("127.0.0.1:1"), "{error}");
     let Some(server) = shared("TLS to a server without it") else { return };

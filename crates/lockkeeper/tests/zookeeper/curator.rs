@@ -73,6 +73,28 @@ async fn a_mutex_excludes_curator_and_the_other_way_round(version: Version) {
     nothing_is_left(&raw, &path).await;
 }
 
+/// A guard of ours that was entered again is one node, and keeps Curator waiting until both are released.
+async fn a_guard_of_ours_that_was_entered_again_keeps_curator_waiting(version: Version) {
+    let Some((ours, mut curator, folder, raw, _server)) = both(version).await else { return };
+    for kind in ["mutex", "write"] {
+        let path = format!("{folder}/{kind}");
+        let first = Held::acquire(&ours, kind).await;
+        let second = first.reenter();
+        assert_eq!(site::nodes(&raw, &path).await.len(), 1, "{kind}: a node for each guard");
+        let mut waits = curator.send(&format!("a acquire {kind} {path} 30000"));
+        until("Curator waits", async || site::nodes(&raw, &path).await.len() == 2).await;
+        first.release().await;
+        // Both nodes are there when the release has been answered, so nothing has woken Curator.
+        assert_eq!(site::nodes(&raw, &path).await.len(), 2, "{kind}");
+        assert_eq!(curator.ask(&format!("b acquire {kind} {path} 50")).await, "busy", "{kind}");
+        assert!(waits.try_recv().is_err(), "{kind}: Curator was let in beside the second guard");
+        second.release().await;
+        assert_eq!(timeout(SOON, waits).await.unwrap().unwrap(), "granted");
+        assert_eq!(curator.ask(&format!("a release {kind} {path}")).await, "released");
+        nothing_is_left(&raw, &path).await;
+    }
+}
+
 /// Reads the file, then writes it: two at once lose an update.
 async fn count(file: &std::path::Path) {
     let number: u64 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
@@ -190,6 +212,15 @@ impl Held {
             "mutex" => Self::Mutex(client.mutex(kind).lock().await.unwrap()),
             "write" => Self::Write(client.rwlock(kind).write().await.unwrap()),
             _ => Self::Permit(client.semaphore(kind, 1).acquire().await.unwrap()),
+        }
+    }
+
+    /// Another guard of the same hold.
+    fn reenter(&self) -> Self {
+        match self {
+            Self::Mutex(guard) => Self::Mutex(guard.reenter().unwrap()),
+            Self::Write(guard) => Self::Write(guard.reenter().unwrap()),
+            Self::Permit(_) => panic!("a permit is not entered again"),
         }
     }
 
@@ -332,6 +363,7 @@ macro_rules! beside {
         mod $module {
             beside!(in $version:
                 a_mutex_excludes_curator_and_the_other_way_round
+                a_guard_of_ours_that_was_entered_again_keeps_curator_waiting
                 no_update_is_lost_between_curator_and_us
                 waiters_of_both_are_served_in_the_order_in_which_they_came
                 readers_and_writers_keep_the_rules_between_curator_and_us

@@ -73,6 +73,38 @@ async fn foreign_children_in_the_folder_of_a_lock_do_no_harm() {
     assert_eq!(error.kind(), ErrorKind::ForeignKey, "{error}");
 }
 
+/// Whoever reads a node with ZooKeeper's own tools learns whose it is.
+#[tokio::test]
+async fn the_data_of_a_node_says_who_made_it() {
+    let Some(server) = site::server("input") else { return };
+    let folder = site::fresh_folder(&server).await;
+    let client = site::client(&format!("zookeeper://{}/{folder}?session=4s", server.hosts())).await;
+    let raw = site::raw(&server).await;
+    let (mutex, writer) = (client.mutex("m").lock().await.unwrap(), client.rwlock("w").write().await.unwrap());
+    let permit = client.semaphore("s", 2).acquire().await.unwrap();
+    let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let mut owners = std::collections::BTreeSet::new();
+    for part in ["m", "w", "s/leases"] {
+        let path = format!("/{folder}/{part}");
+        let node = site::nodes(&raw, &path).await.pop().expect("a node");
+        let (data, _) = raw.get_data(&format!("{path}/{node}")).await.unwrap();
+        let data: serde_json::Value = serde_json::from_slice(&data).expect("JSON");
+        println!("{part}: {data}");
+        assert_eq!(data["pid"], std::process::id(), "{data}");
+        assert_eq!(data["program"], program, "{data}");
+        assert_eq!(data["host"], host.trim(), "{data}");
+        owners.insert(data["owner"].as_str().expect("an owner").to_owned());
+    }
+    // Each acquisition is an owner of its own, and `inspect` names the same one.
+    assert_eq!(owners.len(), 3, "{owners:?}");
+    let seen = client.inspect("m").await.unwrap().expect("held");
+    assert!(owners.contains(&seen.holders[0].owner), "{seen:?} {owners:?}");
+    mutex.release().await.unwrap();
+    writer.release().await.unwrap();
+    permit.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_name_with_slashes_is_one_lock() {
     let Some(server) = site::server("input") else { return };

@@ -42,6 +42,26 @@ async fn doctor_tells_who_we_are_and_who_may_change_what() {
 }
 
 #[tokio::test]
+async fn doctor_tells_how_far_the_clock_is_and_that_a_session_is_shorter_than_asked_for() {
+    let Some(server) = site::server("clock and session") else { return };
+    let folder = site::fresh_folder(&server).await;
+    let url = |session: &str| format!("zookeeper://{}/{folder}?session={session}", server.hosts());
+    let found = findings(&url("4s")).await;
+    // It is the clock of this machine.
+    let clock = about(&found, "clock");
+    assert!(clock.verdict == Verdict::Fine && clock.says.starts_with("the server's clock differs by "), "{found:?}");
+    let session = about(&found, "session");
+    assert!(session.verdict == Verdict::Fine && session.says.contains("keeps a session for 4s"), "{found:?}");
+    // The server of the tests allows a minute at most.
+    let found = findings(&url("120s")).await;
+    let session = about(&found, "session");
+    assert_eq!(session.verdict, Verdict::Doubtful, "{found:?}");
+    for says in ["keeps a session for 60s", "valid for 45s", "120s were asked for", "maxSessionTimeout"] {
+        assert!(session.says.contains(says), "{says}: {session:?}");
+    }
+}
+
+#[tokio::test]
 async fn doctor_finds_nothing_wrong_with_a_folder_of_the_users_own() {
     let Some(server) = site::server("rights") else { return };
     let raw = site::raw(&server).await;

@@ -16,6 +16,7 @@ mod mirror;
 mod namespace;
 mod numbers;
 mod places;
+mod probe;
 #[rustfmt::skip]
 mod proto;
 mod release;
@@ -34,7 +35,7 @@ use crate::backend::{
     Acquire, Attempt, AttemptAll, Backend, Capabilities, ClientCard, Count, CountOutcome, Finding, Forced, KeptAlive, Kind,
     Listing, Page, Release, Released, Renew, Renewed, Reply, Snapshot, StoreEvents, Subscription, Watch,
 };
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::name::Name;
 use crate::runtime::Runtime;
 use crate::store::kit::worker::Worker;
@@ -81,20 +82,26 @@ impl EtcdStore {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if none can be reached, or they have no leader;
-    /// [`ErrorKind::Denied`](crate::ErrorKind::Denied) if the user is refused; [`ErrorKind::Config`](crate::ErrorKind::Config) if what answers is no
+    /// [`ErrorKind::Unavailable`] if none can be reached, or they have no leader;
+    /// [`ErrorKind::Denied`] if the user is refused; [`ErrorKind::Config`] if what answers is no
     /// etcd.
     pub async fn connect(config: Config, runtime: &Runtime) -> Result<Arc<Self>> {
         let store = Self::unconnected(config, runtime)?;
-        self_test::bounded(&store.0.transport.config, store.0.identity()).await?;
-        Ok(Arc::new(store))
+        let transport = &store.0.transport;
+        let Err(error) = self_test::bounded(&transport.config, store.0.identity()).await else { return Ok(Arc::new(store)) };
+        if error.kind() != ErrorKind::Unavailable {
+            return Err(error);
+        }
+        // On the thread: the caller's executor may have no I/O.
+        let config = Arc::clone(&transport.config);
+        Err(transport.worker.run(async move { probe::explained(&config, error).await }).await?)
     }
 
     /// A store that connects when it is first used.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Unavailable`](crate::ErrorKind::Unavailable) if the machine gives no thread for its connections.
+    /// [`ErrorKind::Unavailable`] if the machine gives no thread for its connections.
     pub fn unconnected(config: Config, runtime: &Runtime) -> Result<Self> {
         let worker = Worker::start(runtime, "etcd", std::future::ready(()))?;
         let transport = Arc::new(Transport::new(Arc::new(config), worker, runtime.clone()));

@@ -1,5 +1,6 @@
 //! What stores share: the engine that runs the model on rows, the listener table, the offset of a server's clock, the token rule, listing,
-//! client cards, the short answer to a waiter, the rules of an ordered list of places, the thread of a store's connections, and the choice of cryptography for TLS.
+//! client cards, the short answer to a waiter, the rules of an ordered list of places, the thread of a store's connections, the choice of cryptography for TLS, and
+//! whether a port expects TLS.
 //!
 //! A SQL store implements [`rows::RowTable`] for its transaction (seven statements), forwards [`engine::Rows`] to it, and sends
 //! wake-ups; [`engine::RecordEngine`] carries out every request that concerns records.
@@ -23,6 +24,8 @@ pub(crate) mod rows;
 mod rows_test;
 #[cfg(any(feature = "mysql", feature = "zookeeper-tls"))]
 pub(crate) mod tls;
+#[cfg(any(feature = "zookeeper", feature = "etcd"))]
+pub(crate) mod tls_probe;
 pub(crate) mod tokens;
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "mysql"))]
 pub(crate) mod waiting;

@@ -11,21 +11,13 @@ use tokio::net::TcpStream;
 use super::config::Config;
 use crate::error::{Error, ErrorKind};
 use crate::runtime;
+use crate::store::kit::tls_probe::expects_tls;
 
 /// How long a server may take to tell its state.
 pub(super) const ANSWER: Duration = Duration::from_secs(2);
 
 /// How long a server may take to answer without TLS. One that expects TLS waits for more.
 const PLAIN_ANSWER: Duration = Duration::from_millis(500);
-
-/// The first message of TLS 1.2 with two cipher suites and nothing else. A server with TLS answers it, be it with an alert.
-fn hello() -> Vec<u8> {
-    let start = [0x16, 3, 1, 0, 47, 1, 0, 0, 43, 3, 3];
-    // Nothing is encrypted with it, so it need not be random.
-    let random = [0x5a; 32];
-    let (no_session, suites, no_compression) = ([0], [0, 4, 0xc0, 0x2f, 0xc0, 0x30], [1, 0]);
-    [&start[..], &random, &no_session, &suites, &no_compression].concat()
-}
 
 /// What a server answers to an admin command.
 pub(super) async fn ask(config: &Config, host: &str, command: &str) -> io::Result<String> {
@@ -87,34 +79,9 @@ async fn failed_handshake(_config: &Config, _host: &str) -> Option<(ErrorKind, S
     None
 }
 
-/// Whether a server answers the first message of TLS with one of TLS.
-async fn expects_tls(host: &str) -> bool {
-    let answer = async {
-        let mut stream = TcpStream::connect(host).await?;
-        stream.write_all(&hello()).await?;
-        let mut head = [0; 3];
-        stream.read_exact(&mut head).await?;
-        Ok::<_, io::Error>(head)
-    };
-    // An alert, or the server's first message.
-    matches!(answer.await, Ok([0x15 | 0x16, 3, _]))
-}
-
 /// Whether a ZooKeeper server answers without TLS. One whose list of commands lacks `srvr` says so.
 async fn is_plain(host: &str) -> bool {
     let asking = Box::pin(async { exchange(TcpStream::connect(host).await?, "srvr").await });
     let answer = runtime::within(PLAIN_ANSWER, asking).await.and_then(io::Result::ok).unwrap_or_default();
     answer.contains("Zookeeper version") || answer.contains("srvr is not executed") || answer.contains("ZooKeeper instance")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lengths_in_the_hello_are_right() {
-        let hello = hello();
-        assert_eq!(usize::from(hello[4]), hello.len() - 5, "of the record");
-        assert_eq!(usize::from(hello[8]), hello.len() - 9, "of the message");
-    }
 }
