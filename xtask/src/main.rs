@@ -8,6 +8,7 @@ mod deny;
 mod dist;
 mod drivers;
 mod evidence;
+mod fast;
 mod faults;
 mod fuzz;
 mod go_driver;
