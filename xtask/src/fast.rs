@@ -21,6 +21,7 @@ const SLOW: [(&str, &[&str]); 7] = [
             "messages_of_mysql_are_as_explained",
             "messages_of_zookeeper_are_as_explained",
             "messages_of_etcd_are_as_explained",
+            "the_statement_of_the_fence_runs_in_psql",
         ],
     ),
     ("lockkeeper-cli/real", &[]),
