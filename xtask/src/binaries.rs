@@ -1,7 +1,6 @@
 //! Runs the test binaries of the workspace, several at a time. Most of them wait for servers and clocks, so one after the other
 //! would leave the cores idle for half of the time.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -38,18 +37,6 @@ const THREADS: [(&str, &str); 5] = [
     ("lockkeeper/zookeeper", "6"),
 ];
 
-/// What `cargo xtask test --fast` leaves out: the named tests of a program, or all of it where the list is empty.
-/// Fresh seeds are another test each time.
-const SLOW: [(&str, &[&str]); 4] = [
-    ("lockkeeper/sqlite", &[]),
-    ("lockkeeper-cli/cli", &[]),
-    ("lockkeeper-cli/real", &[]),
-    ("verify/simulation", &["every_promise_is_kept_by_fresh_seeds"]),
-];
-
-/// Where random tests read their seed from. (`LOCKKEEPER_FRESH_SEED` replaces the clock as the source of a seed.)
-const SEEDS: [&str; 2] = ["PROPTEST_RNG_SEED", "LOCKKEEPER_FRESH_SEED"];
-
 /// One program to run, and the folder to run it in.
 #[derive(Debug, PartialEq, Eq)]
 struct Binary {
@@ -75,41 +62,9 @@ pub(crate) fn run(prepare: impl Fn(Run) -> Run, limit: Duration) -> Result<(), S
     run_chosen(&[], |_, command| Some(prepare(command)), vec![("doc tests".to_owned(), doc)], limit)
 }
 
-/// Builds the tests that need no server, and runs those that take seconds. Random tests use the same seed each time.
-pub(crate) fn run_fast(limit: Duration) -> Result<(), String> {
-    let metadata = Run::cargo(&["metadata", "--format-version", "1", "--no-deps"]).capture()?;
-    let metadata = serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
-    let targets = without_servers(&metadata);
-    // As the tests start them. (`cargo test --examples` would build tests of the examples.)
-    Run::cargo(&["build", "--profile", "test", "--workspace", "--all-features", "--examples"]).stream()?;
-    let mut words = vec!["--lib", "--bins"];
-    words.extend(targets.iter().flat_map(|name| ["--test", name]));
-    let prepare = |name: &str, command: Run| {
-        let command = SEEDS.iter().fold(command, |command, seed| command.with(seed, "1"));
-        match SLOW.iter().find(|(slow, _)| *slow == name) {
-            Some((_, [])) => None,
-            Some((_, skipped)) => Some(skipped.iter().fold(command, |command, test| command.and("--skip").and(test))),
-            None => Some(command),
-        }
-    };
-    run_chosen(&words, prepare, Vec::new(), limit)
-}
-
-/// The test programs of the workspace that need no server: those whose features are the stores of one machine, or none. The tests of a store with
-/// a server name its feature in `required-features`.
-fn without_servers(metadata: &serde_json::Value) -> BTreeSet<String> {
-    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
-    let alone = |target: &serde_json::Value| {
-        list(&target["required-features"]).iter().all(|feature| feature == "sqlite" || feature == "fuzz")
-    };
-    let targets = list(&metadata["packages"]).into_iter().flat_map(|package| list(&package["targets"]));
-    let tests = targets.filter(|target| target["kind"][0] == "test" && alone(target));
-    tests.filter_map(|target| target["name"].as_str().map(str::to_owned)).collect()
-}
-
 /// Builds the tests that `words` choose, or all, and runs them side by side with `more`; `prepare` may leave one out. `limit` is for running them: a
 /// slow build is no hanging test.
-fn run_chosen(
+pub(crate) fn run_chosen(
     words: &[&str],
     prepare: impl Fn(&str, Run) -> Option<Run>,
     more: Vec<(String, Run)>,
@@ -273,7 +228,6 @@ fn parse(messages: &str) -> Result<Vec<Binary>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steps::root;
 
     #[test]
     fn test_programs_are_found_with_the_folder_they_run_in() {
@@ -291,64 +245,6 @@ mod tests {
             Binary { name: "a/redis".into(), program: "/p/target/debug/deps/redis-1".into(), folder: "/p/crates/a".into() };
         assert_eq!(found, [expected]);
         assert!(parse("").is_err());
-    }
-
-    #[test]
-    fn tests_of_stores_with_a_server_are_known_by_their_features() {
-        let test =
-            |name: &str, features: &[&str]| serde_json::json!({"name": name, "kind": ["test"], "required-features": features});
-        let example = serde_json::json!({"name": "blocking", "kind": ["example"]});
-        let bare = serde_json::json!({"name": "memory", "kind": ["test"]});
-        let targets = [test("redis", &["redis"]), test("both", &["sqlite", "redis"]), test("file", &["sqlite"]), bare, example];
-        let metadata = serde_json::json!({"packages": [{"targets": targets}]});
-        assert_eq!(without_servers(&metadata).into_iter().collect::<Vec<_>>(), ["file", "memory"]);
-    }
-
-    /// The name of a program is that of its folder and its target, not that of its package.
-    #[test]
-    fn what_fast_leaves_out_exists() {
-        for (name, tests) in SLOW {
-            let (krate, target) = name.split_once('/').unwrap();
-            let folders = [root().join(krate), root().join("crates").join(krate)].map(|folder| folder.join("tests").join(target));
-            let found = folders
-                .iter()
-                .flat_map(|folder| [folder.with_extension("rs"), folder.join("main.rs")])
-                .find(|file| file.is_file());
-            let text = std::fs::read_to_string(found.unwrap_or_else(|| panic!("there is no test program {name}"))).unwrap();
-            assert!(tests.iter().all(|test| text.contains(&format!("fn {test}("))), "{name} has not all of {tests:?}");
-        }
-    }
-
-    /// A test that takes its seed from the clock also takes it from a variable that `--fast` sets, or is left out there.
-    #[test]
-    fn no_test_of_fast_draws_its_seed_from_the_clock() {
-        let mut folders = vec![root().join("verify"), root().join("crates"), root().join("docs/guide")];
-        let (mut seen, mut bad) = (0, Vec::new());
-        while let Some(folder) = folders.pop() {
-            for entry in std::fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    folders.push(path);
-                    continue;
-                }
-                let is_test = path.components().any(|part| part.as_os_str() == "tests");
-                let Ok(text) = std::fs::read_to_string(&path) else { continue };
-                if !is_test || !text.contains("SystemTime::now()") || !text.to_lowercase().contains("seed") {
-                    continue;
-                }
-                seen += 1;
-                let left_out = SLOW.iter().any(|(name, tests)| {
-                    let (krate, target) = name.split_once('/').unwrap();
-                    path.ends_with(format!("{krate}/tests/{target}.rs"))
-                        && tests.iter().any(|test| text.contains(&format!("fn {test}(")))
-                });
-                if !left_out && !SEEDS.iter().any(|seed| text.contains(seed)) {
-                    bad.push(path);
-                }
-            }
-        }
-        assert!(seen >= 3, "only {seen} such tests were found: are they still looked for?");
-        assert!(bad.is_empty(), "another seed each time: {bad:?}");
     }
 
     #[test]

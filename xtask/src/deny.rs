@@ -1,6 +1,8 @@
 //! What we depend on, against the lists of `deny.toml`: licences, sources, more than one version, versions that are wildcards.
 //!
 //! `cargo deny` takes minutes to build. This needs nothing but cargo, so it always runs. `deny.toml` is written as `cargo deny` reads it.
+//! Versions and sources are those of `Cargo.lock`, so of all platforms. Licences are those of this platform: cargo has the manifests of the
+//! others only after it has downloaded them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +20,14 @@ struct Rules {
     several: Vec<String>,
 }
 
+/// A package of `Cargo.lock`. One of ours has no source.
+#[derive(Debug, PartialEq)]
+struct Locked<'a> {
+    name: &'a str,
+    version: &'a str,
+    source: Option<&'a str>,
+}
+
 /// The step.
 pub(crate) fn run() -> Result<Outcome, String> {
     let file = root().join("deny.toml");
@@ -27,7 +37,9 @@ pub(crate) fn run() -> Result<Outcome, String> {
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc -vV names no host")?;
     let metadata = Run::cargo(&["metadata", "--format-version", "1", "--all-features", "--filter-platform", host]).capture()?;
     let metadata: Value = serde_json::from_str(&metadata).map_err(|error| format!("cargo metadata: {error}"))?;
-    let faults = rules.faults(&metadata);
+    let lock = root().join("Cargo.lock");
+    let lock = std::fs::read_to_string(&lock).map_err(|error| format!("cannot read {}: {error}", lock.display()))?;
+    let faults = rules.faults(&metadata, &locked(&lock));
     if faults.is_empty() {
         return Ok(Outcome::Done);
     }
@@ -46,33 +58,37 @@ impl Rules {
     }
 
     /// What is not as it should be.
-    fn faults(&self, metadata: &Value) -> Vec<String> {
+    fn faults(&self, metadata: &Value, locked: &[Locked<'_>]) -> Vec<String> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let packages: Vec<&Value> = metadata["packages"].as_array().into_iter().flatten().collect();
         let mut faults = Vec::new();
-        let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for package in &packages {
-            let (name, version) = (text(&package["name"]), text(&package["version"]));
-            let licence = text(&package["license"]);
+            let (name, version, licence) = (text(&package["name"]), text(&package["version"]), text(&package["license"]));
             if !self.allows(&licence) {
                 faults.push(format!("{name} {version}: the licence {licence:?} is not allowed"));
             }
-            match package["source"].as_str() {
-                // A crate of ours.
-                None => faults.extend(wildcards(&name, package)),
-                Some(source) if !self.knows(source) => {
-                    faults.push(format!("{name} {version}: the source {source} is not allowed"));
-                }
-                Some(_) => {}
+            // A crate of ours.
+            if package["source"].is_null() {
+                faults.extend(wildcards(&name, package));
+            }
+        }
+        let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for Locked { name, version, source } in locked {
+            if let Some(source) = source.filter(|source| !self.knows(source)) {
+                faults.push(format!("{name} {version}: the source {source} is not allowed"));
             }
             versions.entry(name).or_default().insert(version);
         }
-        for (name, versions) in versions.iter().filter(|(name, versions)| versions.len() > 1 && !self.several.contains(name)) {
-            let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+        let is_skipped = |name: &str| self.several.iter().any(|skipped| skipped == name);
+        for (name, versions) in versions.iter().filter(|(name, versions)| versions.len() > 1 && !is_skipped(name)) {
+            let versions: Vec<&str> = versions.iter().copied().collect();
             faults.push(format!("{name}: there are the versions {}; cargo tree -i {name} says why", versions.join(" and ")));
         }
-        if packages.is_empty() {
-            faults.push("cargo metadata names no packages".to_owned());
+        for name in self.several.iter().filter(|name| versions.get(name.as_str()).is_none_or(|versions| versions.len() < 2)) {
+            faults.push(format!("{name}: there are not several versions of it; take it off the list skip"));
+        }
+        if packages.is_empty() || locked.is_empty() {
+            faults.push("cargo metadata or Cargo.lock names no packages".to_owned());
         }
         faults
     }
@@ -127,6 +143,16 @@ impl Rules {
     }
 }
 
+/// The packages of a `Cargo.lock`.
+fn locked(text: &str) -> Vec<Locked<'_>> {
+    fn value<'a>(package: &'a str, key: &str) -> Option<&'a str> {
+        package.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = \"")?.strip_suffix('"'))
+    }
+    let package =
+        |text| Some(Locked { name: value(text, "name")?, version: value(text, "version")?, source: value(text, "source") });
+    text.split("[[package]]\n").skip(1).filter_map(package).collect()
+}
+
 /// Dependencies of a crate of ours on any version whatever. By a path it is allowed.
 fn wildcards(name: &str, package: &Value) -> Vec<String> {
     let all = package["dependencies"].as_array().into_iter().flatten();
@@ -155,13 +181,46 @@ mod tests {
     const FILE: &str = include_str!("../../deny.toml");
 
     fn package(name: &str, version: &str, licence: &str) -> Value {
-        let source = "registry+https://github.com/rust-lang/crates.io-index";
-        json!({"name": name, "version": version, "license": licence, "source": source, "dependencies": []})
+        json!({"name": name, "version": version, "license": licence, "source": REGISTRY, "dependencies": []})
     }
 
+    const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+    /// The faults of these packages, which are also those of the lock file.
     #[track_caller]
     fn faults(packages: &[Value]) -> String {
-        Rules::parse(FILE).unwrap().faults(&json!({ "packages": packages })).join("\n")
+        let rules = Rules { several: Vec::new(), ..Rules::parse(FILE).unwrap() };
+        let text = |value: &'_ Value, key: &str| value[key].as_str().map(str::to_owned);
+        let lock: String = packages
+            .iter()
+            .map(|package| {
+                let entry = |key: &str| text(package, key).map_or_else(String::new, |value| format!("{key} = \"{value}\"\n"));
+                format!("[[package]]\n{}{}{}\n", entry("name"), entry("version"), entry("source"))
+            })
+            .collect();
+        rules.faults(&json!({ "packages": packages }), &locked(&lock)).join("\n")
+    }
+
+    #[test]
+    fn the_lock_file_has_names_versions_and_sources() {
+        let text = format!(
+            "version = 4\n\n[[package]]\nname = \"a\"\nversion = \"1.0.0\"\nsource = \"{REGISTRY}\"\nchecksum = \"0\"\n\n\
+             [[package]]\nname = \"ours\"\nversion = \"0.1.0\"\ndependencies = [\n \"a\",\n]\n"
+        );
+        let expected = [
+            Locked { name: "a", version: "1.0.0", source: Some(REGISTRY) },
+            Locked { name: "ours", version: "0.1.0", source: None },
+        ];
+        assert_eq!(locked(&text), expected);
+    }
+
+    #[test]
+    fn a_name_that_has_one_version_is_no_longer_skipped() {
+        let rules = Rules { several: vec!["once".to_owned()], ..Rules::parse(FILE).unwrap() };
+        let package = package("once", "1.0.0", "MIT");
+        let locked = [Locked { name: "once", version: "1.0.0", source: Some(REGISTRY) }];
+        let faults = rules.faults(&json!({ "packages": [package] }), &locked);
+        assert_eq!(faults, ["once: there are not several versions of it; take it off the list skip"]);
     }
 
     #[test]
@@ -206,6 +265,6 @@ mod tests {
         ours["source"] = Value::Null;
         ours["dependencies"] = json!([{"name": "any", "req": "*"}, {"name": "beside", "req": "*", "path": "/x"}]);
         assert_eq!(faults(&[ours]), "ours depends on any version of \"any\"");
-        assert_eq!(faults(&[]), "cargo metadata names no packages");
+        assert_eq!(faults(&[]), "cargo metadata or Cargo.lock names no packages");
     }
 }

@@ -9,6 +9,7 @@ mod dist;
 mod drivers;
 mod etcd;
 mod evidence;
+mod fast;
 mod faults;
 mod fuzz;
 mod go_driver;

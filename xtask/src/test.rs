@@ -6,6 +6,7 @@ use crate::binaries;
 use crate::deny;
 use crate::drivers::{CURATOR, REDISSON};
 use crate::etcd;
+use crate::fast;
 use crate::go_driver;
 use crate::mysql;
 use crate::package;
@@ -185,7 +186,7 @@ fn tests() -> Result<Outcome, String> {
 
 /// The tests that need no server to be installed, with the same seeds each time.
 fn fast_tests() -> Result<Outcome, String> {
-    binaries::run_fast(FAST_LIMIT).map(|()| Outcome::Done)
+    fast::run(FAST_LIMIT).map(|()| Outcome::Done)
 }
 
 /// Adds the paths of servers that are not on the PATH.

@@ -67,7 +67,7 @@ pub(crate) enum Verb {
     Show(show::Arguments),
     /// List the locks that are held, and update the list
     Watch(watch::Arguments),
-    /// Release a lock by force; the holder notices at its next renewal, within a third of its lease (10 s by default)
+    /// Release a lock by force; the holder notices at its next renewal, within a third of its lease (10 s by default), on ZooKeeper and etcd at once
     Release(release::Arguments),
     /// Set or show the size of a semaphore, or remove it
     #[command(subcommand)]

@@ -1,4 +1,6 @@
 //! What can go wrong, by meaning: a program matches on [`ErrorKind`], a reader gets one line of text.
+//!
+//! The guide says what to retry (`docs/guide/src/errors.md`) and what each message means (`docs/guide/src/troubleshooting.md`).
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -21,7 +23,8 @@ use std::sync::Arc;
 /// | [`Deadlock`](Self::Deadlock) | no: change the program | yes | 500 |
 /// | [`Protocol`](Self::Protocol) | no | yes | 502 |
 ///
-/// [`Error::is_busy`], [`Error::is_outage`] and [`Error::is_retryable`] answer the usual questions.
+/// [`Error::is_busy`], [`Error::is_outage`] and [`Error::is_retryable`] answer the usual questions. The guide has more: what to retry in
+/// `docs/guide/src/errors.md`, and what each message means in `docs/guide/src/troubleshooting.md`.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {

@@ -97,7 +97,8 @@
 //! # More
 //!
 //! `docs/guide` in the repository is a book: from `SETNX` to a lock you can trust, choosing a store and a synchronizer, fencing, testing,
-//! operating, shutdown, moving from Redisson, troubleshooting by error message. `docs/guarantees.md` has the promises, fault by fault.
+//! operating, shutdown, moving from Redisson, troubleshooting by error message. Its chapters are `docs/guide/src/*.md`; these pages name the
+//! one that has more. `docs/guarantees.md` has the promises, fault by fault.
 //!
 //! # Limits
 //!

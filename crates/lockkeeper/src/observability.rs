@@ -1,4 +1,5 @@
-//! What can be seen from outside: metrics, spans and log lines. `docs/observability.md` shows how to use them.
+//! What can be seen from outside: metrics, spans and log lines. `docs/observability.md` shows how to use them, and
+//! `docs/guide/src/operating.md` in the guide has the alerts.
 //!
 //! Metrics go to the recorder of the [`metrics`](https://docs.rs/metrics) crate that the program installed before it made its first client. All are
 //! registered, at zero, when a client is made. Names of locks are never labels: there may be millions.

@@ -25,6 +25,7 @@ pub(crate) use executor::Crew;
 pub(crate) use executor::spawn_if_possible;
 #[cfg(any(feature = "etcd", feature = "redis-single", feature = "sqlite"))]
 pub(crate) use executor::{Executor, executor};
+#[cfg_attr(not(feature = "config"), allow(unused_imports, reason = "not all stores have files of keys"))]
 pub(crate) use file::read_file;
 pub use instant::Instant;
 pub(crate) use park::park_on;

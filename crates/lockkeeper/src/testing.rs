@@ -1,4 +1,4 @@
-//! Testing your own service: a clock that a test moves, and faults on purpose.
+//! Testing your own service: a clock that a test moves, and faults on purpose. The chapter of the guide is `docs/guide/src/testing.md`.
 //!
 //! ```
 //! use std::time::Duration;

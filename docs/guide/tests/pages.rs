@@ -85,7 +85,17 @@ fn broken(page: &Path, link: &str) -> Option<String> {
 fn all_relative_links_lead_to_a_file_and_a_heading() {
     let root = guide().join("../..").canonicalize().expect("the root");
     let mut all = pages(&root.join("docs"));
-    all.extend(["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"].map(|page| root.join(page)));
+    let others = [
+        "README.md",
+        "README.zh-CN.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "crates/lockkeeper/tests/README.md",
+        "verify/README.md",
+    ];
+    all.extend(others.map(|page| root.join(page)));
     let mut bad = Vec::new();
     let mut seen = 0;
     for page in &all {
@@ -258,4 +268,62 @@ fn the_figures_of_stores_are_those_that_were_measured() {
         compared += 1;
     }
     assert!(compared >= 15, "only {compared} figures were found");
+}
+
+/// The quoted words of `key = ...` in a line of TOML: of a list, or one.
+fn quoted<'a>(line: &'a str, key: &str) -> Vec<&'a str> {
+    let Some((_, value)) = line.split_once(&format!("{key} = ")) else { return Vec::new() };
+    let end = if value.starts_with('[') { value.find(']') } else { value[1..].find('"').map(|end| end + 2) };
+    value[..end.unwrap_or(value.len())].split('"').skip(1).step_by(2).collect()
+}
+
+/// What is wrong with a line that a reader would copy into a Cargo.toml. `ours` is the manifest of the library, `workspace` that of all.
+fn wrong_dependency(line: &str, ours: &str, workspace: &str) -> Vec<String> {
+    let name = line.split(" = ").next().unwrap_or_default();
+    let (line, comment) = line.split_once(" # or ").unwrap_or((line, ""));
+    let key = if name == "lockkeeper" { "version" } else { name };
+    let known = workspace.lines().find_map(|line| line.strip_prefix(&format!("{key} = "))?.split('"').nth(1));
+    let mut wrong = Vec::new();
+    if !quoted(line, "version").iter().all(|shown| known.is_some_and(|known| known.starts_with(shown))) {
+        wrong.push(format!("{name} has the version {known:?}"));
+    }
+    if name == "lockkeeper" {
+        let features = ours.split_once("[features]\n").map_or("", |(_, rest)| rest.split("\n[").next().unwrap_or_default());
+        let is_feature = |feature: &str| features.lines().any(|line| line.starts_with(&format!("{feature} = ")));
+        let named = quoted(line, "features").into_iter().chain(comment.split(", ").filter(|word| !word.is_empty()));
+        wrong.extend(named.filter(|feature| !is_feature(feature)).map(|feature| format!("there is no feature {feature}")));
+    }
+    wrong
+}
+
+#[test]
+fn dependencies_are_shown_with_versions_and_features_that_there_are() {
+    let root = guide().join("../..");
+    let read = |page: &str| fs::read_to_string(root.join(page)).expect("a file");
+    let (ours, workspace) = (read("crates/lockkeeper/Cargo.toml"), read("Cargo.toml"));
+    let mut seen = 0;
+    for page in ["README.md", "docs/testing.md", "docs/guide/src/testing.md"] {
+        for (_, language, code) in blocks(&read(page)) {
+            if language != "toml" || !code.contains("dependencies]") {
+                continue;
+            }
+            for line in code.lines().filter(|line| line.contains(" = ")) {
+                let wrong = wrong_dependency(line, &ours, &workspace);
+                assert!(wrong.is_empty(), "{page}: {line}: {wrong:?}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen >= 6, "only {seen} dependencies were found");
+}
+
+#[test]
+fn a_wrong_dependency_is_noticed() {
+    let (ours, workspace) =
+        ("[features]\nredis = []\n[dependencies]\nother = \"1\"\n", "version = \"0.1.0\"\ntokio = { version = \"1.5\" }\n");
+    let wrong = |line: &str| wrong_dependency(line, ours, workspace).len();
+    assert_eq!(wrong("lockkeeper = { version = \"0.1\", features = [\"redis\"] } # or redis"), 0);
+    assert_eq!(wrong("tokio = { version = \"1\", features = [\"full\"] }"), 0);
+    assert_eq!(wrong("lockkeeper = { version = \"0.2\", features = [\"reddis\", \"other\"] } # or redis, sqlite"), 4);
+    assert_eq!(wrong("tokio = { version = \"2\" }"), 1);
 }

@@ -32,7 +32,9 @@ const LONGEST: u64 = 65_536;
 pub(crate) fn run(line: impl Read) -> u8 {
     let mut text = Vec::new();
     let whole = line.take(LONGEST).read_to_end(&mut text).is_ok();
-    if let Some(asked) = whole.then(|| Asked::of(&words(&String::from_utf8_lossy(&text)))).flatten() {
+    // fish ends the line that it passes on. Elsewhere an end of line begins another command.
+    let line = text.strip_suffix(b"\n").unwrap_or(&text);
+    if let Some(asked) = whole.then(|| Asked::of(&words(&String::from_utf8_lossy(line)))).flatten() {
         let _ = block_on(async move {
             let found = timeout(LIMIT, asked.names()).await.ok().flatten().unwrap_or_default();
             print(found)

@@ -49,8 +49,18 @@ pub(crate) async fn run(arguments: Arguments) -> Result<u8, Failure> {
         return Err(nobody());
     }
     print(forced.from.iter().map(|holder| format!("released {:?}, held by {}", plain(&name), described(holder))))?;
-    say("the holder notices at its next renewal, within a third of its lease (10 s by default), and may be at work until then");
+    say(notice(client.url()));
     Ok(0)
+}
+
+/// When the holder learns of it. ZooKeeper and etcd notify it; with other stores it asks.
+fn notice(url: &str) -> &'static str {
+    let notifies = ["zookeeper", "etcd"].iter().any(|scheme| url.starts_with(scheme));
+    if notifies {
+        "the store tells the holder at once; it may be at work until it has ended"
+    } else {
+        "the holder notices at its next renewal, within a third of its lease (10 s by default), and may be at work until then"
+    }
 }
 
 /// Who it was, in the words of all messages that say who holds a lock, and what else tells one hold from another.
@@ -69,7 +79,7 @@ fn described(holder: &Holder) -> String {
     text
 }
 
-/// Asks the user. Holders notice only at their next renewal, so this must not happen by accident.
+/// Asks the user. Holders learn of it while they are at work, so this must not happen by accident.
 fn agreed(name: &str, holders: &[Holder]) -> bool {
     let from: Vec<_> = holders.iter().map(who).collect();
     let _ = write!(stderr(), "release {:?}, held by {}, which may still be at work? [y/N] ", plain(name), from.join(", "));

@@ -19,6 +19,7 @@ mod queue;
 #[cfg(all(feature = "etcd", feature = "zookeeper"))]
 mod queues;
 mod redis;
+mod shells;
 #[cfg(all(feature = "mysql", feature = "postgres"))]
 mod sql;
 mod stores;

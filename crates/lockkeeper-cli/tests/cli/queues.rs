@@ -152,6 +152,7 @@ fn a_forced_release_frees_the_lock_and_ends_the_command() {
         let holder = running(url, "cli-forced", "exec sleep 600");
         let released = told(&["release", "-S", url, "--yes", "cli-forced"]);
         assert_eq!(released.code, Some(0), "{released:?}");
+        assert!(released.stderr.contains("tells the holder at once") && !released.stderr.contains("renewal"), "{released:?}");
         let output = ended(holder.wait_with_output().expect("it ends"));
         assert!(output.code == Some(79) && output.stderr.contains("is lost"), "{output:?}");
         assert_eq!(end(&mut run(["-S", url, "-n", "cli-forced", "echo", "mine"])).stdout, "mine\n");

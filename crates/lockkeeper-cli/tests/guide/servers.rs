@@ -10,6 +10,8 @@ use lockkeeper_testkit::zookeeper::ZooKeeper;
 
 use crate::{Place, explained};
 
+const FENCING: &str = include_str!("../../../../docs/guide/src/fencing.md");
+
 /// Whether the test has to be left out; says so.
 fn is_missing(test: &str, why: Option<String>) -> bool {
     if let Some(why) = &why {
@@ -172,4 +174,36 @@ fn messages_of_etcd_are_as_explained() {
         69,
         &["etcd refuses this user: ", "; its role needs readwrite on the prefix of each lock and on __lockkeeper/"],
     );
+}
+
+/// The line of "Fencing" runs as it is printed there. A statement of an earlier hold makes psql undo the whole file.
+#[test]
+fn the_statement_of_the_fence_runs_in_psql() {
+    if is_missing("the_statement_of_the_fence_runs_in_psql", Postgres::missing()) {
+        return;
+    }
+    let (place, server) = (Place::new("fence"), Postgres::start(&[]));
+    let line = FENCING.lines().find(|line| line.contains("LOCKKEEPER_FENCE_SQL") && line.contains("psql")).expect("a line");
+    let url = server.url();
+    let run = |script: &str| place.command("sh").args(["-c", script]).env("URL", &url).env("DB", &url).output().expect("a shell");
+    let rows = || {
+        let done = run("psql -X -At -c 'SELECT count(*) FROM report' \"$DB\"");
+        String::from_utf8_lossy(&done.stdout).trim().to_owned()
+    };
+    fs::write(place.0.join("report.sql"), "INSERT INTO report VALUES (1);\n").expect("a file");
+    let made = run("psql -X -q -c 'CREATE TABLE report (line int)' \"$DB\"");
+    assert!(made.status.success(), "{made:?}");
+    let first = run("lockkeeper run -S \"$URL\" report -- sh -c 'echo \"$LOCKKEEPER_FENCE_SQL\"'");
+    let late = String::from_utf8_lossy(&first.stdout).trim().to_owned();
+    assert!(!late.is_empty(), "{first:?}");
+
+    let done = run(line);
+    assert!(done.status.success() && rows() == "1", "{done:?}");
+
+    // As if the first holder had been paused until now: same line, its own statement.
+    let mut paused = place.command("sh");
+    let command = line.split_once("sh -c '").and_then(|(_, rest)| rest.strip_suffix('\'')).expect("psql in a shell");
+    let refused = paused.args(["-c", command]).env("LOCKKEEPER_FENCE_SQL", &late).env("DB", &url).output().expect("a shell");
+    assert!(!refused.status.success(), "a late holder is refused: {refused:?}");
+    assert_eq!(rows(), "1", "its transaction was undone: {refused:?}");
 }

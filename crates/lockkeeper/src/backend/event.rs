@@ -120,6 +120,8 @@ pub trait Observer: fmt::Debug + Send + Sync + 'static {
 }
 
 /// How it is known that a hold is lost.
+///
+/// The guide says what to do then: `docs/guide/src/loss.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {

@@ -97,6 +97,14 @@ impl CountingSemaphore {
     /// # Errors
     ///
     /// As [`WaitCall`](crate::sync::WaitCall).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let stock = client.counting_semaphore("stock");
+    /// stock.try_set(3)?;
+    /// stock.acquire(2)?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn acquire(&self, permits: u32) -> Result<()> {
         self.acquire_with(permits, |call| call)
     }
@@ -117,6 +125,15 @@ impl CountDownLatch {
     /// # Errors
     ///
     /// As [`WaitCall`](crate::sync::WaitCall).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let loaded = client.latch("shards-loaded");
+    /// loaded.try_set(1)?;
+    /// loaded.count_down()?;
+    /// loaded.wait()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn wait(&self) -> Result<()> {
         self.wait_with(|call| call)
     }

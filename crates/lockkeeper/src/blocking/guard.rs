@@ -42,6 +42,13 @@ impl<G: Guard> LockGuard<G> {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let guard = client.mutex("orders:42").lock()?;
+    /// guard.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn release(self) -> Result<()> {
         let Self { guard, client } = self;
         client.block_on(guard.into_held().release())
@@ -52,6 +59,15 @@ impl<G: Guard> LockGuard<G> {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.mutex("orders:42").lock_with(|call| call.lease(Duration::from_secs(5)))?;
+    /// guard.extend(Duration::from_secs(10))?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn extend(&self, lease: Duration) -> Result<()> {
         self.client.block_on(self.guard.held().extend(lease))
     }
@@ -63,6 +79,13 @@ impl LockGuard<RwLockWriteGuard> {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let writer = client.rwlock("prices").write()?;
+    /// let reader = writer.downgrade()?; // no other writer in between
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn downgrade(self) -> Result<LockGuard<RwLockReadGuard>> {
         let Self { guard, client } = self;
         let guard = client.block_on(guard.downgrade())?;
@@ -72,6 +95,13 @@ impl LockGuard<RwLockWriteGuard> {
 
 impl LockGuard<Permit> {
     /// Leaves the permits to whoever adopts them; see [`Permit::detach`](crate::Permit::detach).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let id = client.semaphore("workers", 2).acquire()?.detach();
+    /// let permit = client.adopt(id)?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     #[must_use = "the id is the only way to the permits before their lease ends"]
     pub fn detach(self) -> PermitId {
         self.guard.detach()
@@ -84,6 +114,13 @@ impl LockGuard<MultiLockGuard> {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let both = client.multi_lock(["account:7", "account:9"]).lock()?;
+    /// both.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn release(self) -> Result<()> {
         let Self { guard, client } = self;
         client.block_on(guard.release())
@@ -119,6 +156,13 @@ impl Client {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let id = client.semaphore("workers", 2).acquire()?.detach(); // send it to another process as text
+    /// let permit = client.adopt(id.to_string().parse()?)?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn adopt(&self, id: PermitId) -> Result<LockGuard<Permit>> {
         self.block_on(self.inner.adopt(id)).map(|guard| LockGuard::new(guard, self))
     }

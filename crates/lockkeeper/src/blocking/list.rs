@@ -14,6 +14,13 @@ impl Client {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let guard = client.mutex("orders:42").lock()?;
+    /// assert_eq!(client.list("orders:*")?.len(), 1);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn list(&self, pattern: impl AsRef<str>) -> Result<Vec<Snapshot>> {
         self.list_with(pattern, |list| list)
     }

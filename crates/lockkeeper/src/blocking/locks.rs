@@ -261,6 +261,13 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`AcquiringAll`].
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let both = client.multi_lock(["account:7", "account:9"]).lock()?;
+    /// both.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn lock(&self) -> Result<LockGuard<MultiLockGuard>> {
         self.lock_with(|call| call)
     }
@@ -279,6 +286,13 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`TryAcquiringAll`].
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let both = client.multi_lock(["account:7", "account:9"]);
+    /// assert!(both.try_lock()?.is_some(), "both are free");
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn try_lock(&self) -> Result<Option<LockGuard<MultiLockGuard>>> {
         self.try_lock_with(|call| call)
     }
@@ -303,6 +317,13 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`Acquiring`](crate::sync::Acquiring).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let two = client.semaphore("workers", 3).acquire_many(2)?;
+    /// two.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn acquire_many(&self, count: u32) -> Result<LockGuard<Permit>> {
         self.acquire_many_with(count, |call| call)
     }
@@ -325,6 +346,14 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`TryAcquiring`](crate::sync::TryAcquiring).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let workers = client.semaphore("workers", 3);
+    /// let two = workers.try_acquire_many(2)?.expect("all are free");
+    /// assert!(workers.try_acquire_many(2)?.is_none());
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn try_acquire_many(&self, count: u32) -> Result<Option<LockGuard<Permit>>> {
         let guard = self.client.block_on(self.inner.try_acquire_many(count).into_future())?;
         Ok(guard.map(|guard| self.guard(guard)))
@@ -347,6 +376,12 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`lockkeeper::Semaphore::available`](crate::Semaphore::available).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// assert_eq!(client.semaphore("workers", 3).available()?, 3);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn available(&self) -> Result<i64> {
         self.client.block_on(self.inner.available())
     }
@@ -362,6 +397,13 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`lockkeeper::Semaphore::resize`](crate::Semaphore::resize).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let five = client.semaphore("workers", 3).resize(5)?;
+    /// assert_eq!(five.available()?, 5);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn resize(&self, permits: u32) -> Result<Self> {
         let inner = self.client.block_on(self.inner.resize(permits))?;
         Ok(Self { inner, client: self.client.clone() })
@@ -372,6 +414,12 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`lockkeeper::Semaphore::remove`](crate::Semaphore::remove).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// assert!(!client.semaphore("workers", 3).remove()?, "it was never used");
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn remove(&self) -> Result<bool> {
         self.client.block_on(self.inner.remove())
     }

@@ -110,6 +110,12 @@ impl Client {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// client.close()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn connect(url: impl AsRef<str>) -> Result<Self> {
         Self::build(client::Client::builder(), url)
     }
@@ -119,6 +125,12 @@ impl Client {
     /// # Errors
     ///
     /// As [`Client::connect`], and `InvalidArgument` for settings that the store cannot keep.
+    ///
+    /// ```
+    /// let builder = lockkeeper::Client::builder().program("mailer");
+    /// let client = lockkeeper::blocking::Client::build(builder, "memory:")?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn build(builder: client::Builder, url: impl AsRef<str>) -> Result<Self> {
         let blocker = Arc::new(Blocker::new()?);
         let inner = blocker.block_on(builder.connect(url.as_ref()))?;
@@ -126,42 +138,95 @@ impl Client {
     }
 
     /// The same client, with `prefix` put before every name that is given to it.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// assert_eq!(client.with_prefix("shop:").mutex("orders").lock()?.name(), "shop:orders");
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     #[must_use]
     pub fn with_prefix(&self, prefix: impl AsRef<str>) -> Self {
         Self { inner: self.inner.with_prefix(prefix), blocker: Arc::clone(&self.blocker) }
     }
 
     /// A lock for one holder at a time.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let guard = client.mutex("orders:42").lock()?;
+    /// guard.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
         Mutex::new(self, self.inner.mutex(name))
     }
 
     /// A lock for one holder at a time, first come first served across processes.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let turn = client.fair_mutex("printer").lock()?;
+    /// turn.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn fair_mutex(&self, name: impl AsRef<str>) -> FairMutex {
         FairMutex::new(self, self.inner.fair_mutex(name))
     }
 
     /// A lock for many readers or one writer.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let reader = client.rwlock("prices").read()?;
+    /// reader.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
         RwLock::new(self, self.inner.rwlock(name))
     }
 
     /// A semaphore of `permits` leased permits.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let permit = client.semaphore("workers", 2).acquire()?;
+    /// permit.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
         Semaphore::new(self, self.inner.semaphore(name, permits))
     }
 
     /// All of several mutexes, or none.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let both = client.multi_lock(["account:7", "account:9"]).lock()?;
+    /// both.release()?;
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn multi_lock<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
         MultiLock::new(self, self.inner.multi_lock(names))
     }
 
     /// A bare shared number of permits.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// assert!(client.counting_semaphore("stock").try_set(3)?);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn counting_semaphore(&self, name: impl AsRef<str>) -> CountingSemaphore {
         CountingSemaphore::new(self, self.inner.counting_semaphore(name))
     }
 
     /// A gate that opens when a number of events have happened.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// client.latch("parts").wait()?; // nothing to wait for
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn latch(&self, name: impl AsRef<str>) -> CountDownLatch {
         CountDownLatch::new(self, self.inner.latch(name))
     }
@@ -171,6 +236,12 @@ impl Client {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// assert!(client.inspect("orders:42")?.is_none(), "nobody holds it");
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn inspect(&self, name: impl AsRef<str>) -> Result<Option<Snapshot>> {
         self.block_on(self.inner.inspect(name.as_ref()))
     }
@@ -180,6 +251,13 @@ impl Client {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// let guard = client.mutex("orders:42").lock()?;
+    /// assert_eq!(client.force_release("orders:42")?.from.len(), 1);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn force_release(&self, name: impl AsRef<str>) -> Result<Forced> {
         self.block_on(self.inner.force_release(name.as_ref()))
     }
@@ -190,6 +268,13 @@ impl Client {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// client.close()?;
+    /// assert!(client.mutex("orders:42").lock().is_err(), "it has ended");
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn close(&self) -> Result<()> {
         self.block_on(self.inner.close())
     }
@@ -199,6 +284,12 @@ impl Client {
     /// # Errors
     ///
     /// Those of [`Mutex::lock`]; `Lost` if the hold was found lost when `work` had ended.
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
+    /// assert_eq!(client.with_lock("orders:42", || 1 + 1)?, 2);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn with_lock<T>(&self, name: impl AsRef<str>, work: impl FnOnce() -> T) -> Result<T> {
         let guard = self.mutex(name).lock()?;
         let output = work();
@@ -222,6 +313,11 @@ impl Client {
     /// # Errors
     ///
     /// As there.
+    ///
+    /// ```
+    /// println!("{:?}", lockkeeper::blocking::Client::examine("memory:")?.findings);
+    /// # Ok::<(), lockkeeper::Error>(())
+    /// ```
     pub fn examine(url: impl AsRef<str>) -> Result<Examination> {
         Blocker::new()?.block_on(client::Client::examine(url.as_ref()))
     }

@@ -81,12 +81,28 @@ impl Default for Builder {
 impl Builder {
     /// The lease of holds that are kept alive: how long a crashed holder blocks others at most. Default: 30 s, or the longest that the store
     /// keeps (`max-lease` of a `redlock:` URL).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// use std::time::Duration;
+    /// let client = lockkeeper::Client::builder().lease(Duration::from_secs(10)).connect("memory:").await?;
+    /// let guard = client.mutex("orders:42").lock().await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(10));
+    /// # Ok(()) }
+    /// ```
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
     /// How long one request may take before its outcome counts as unknown (default 3 s).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// use std::time::Duration;
+    /// let client = lockkeeper::Client::builder().command_timeout(Duration::from_secs(1)).connect("memory:").await?;
+    /// # Ok(()) }
+    /// ```
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.settings.command_timeout = timeout;
         self
@@ -94,6 +110,13 @@ impl Builder {
 
     /// How long an unreachable store is tried again before a call without a wait limit gives up (default 10 s). A call sets its own with
     /// [`outage_timeout`](crate::sync::Acquiring::outage_timeout).
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// use std::time::Duration;
+    /// let client = lockkeeper::Client::builder().outage_timeout(Duration::from_secs(30)).connect("memory:").await?;
+    /// # Ok(()) }
+    /// ```
     pub fn outage_timeout(mut self, timeout: Duration) -> Self {
         self.settings.outage_timeout = timeout;
         self
@@ -102,6 +125,14 @@ impl Builder {
     /// How long a waiter's place in a store's queue is kept without a sign of life (default 5 s, at least 2 s): how long a crashed
     /// waiter of a [`FairMutex`](crate::FairMutex) blocks those behind it at most. On ZooKeeper and etcd a waiter that
     /// is not polled loses its place after this time, and one that crashed when its session ends.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// use std::time::Duration;
+    /// let client = lockkeeper::Client::builder().queue_ttl(Duration::from_secs(10)).connect("memory:").await?;
+    /// let turn = client.fair_mutex("printer").lock().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn queue_ttl(mut self, ttl: Duration) -> Self {
         self.settings.place = ttl;
         self
@@ -109,6 +140,15 @@ impl Builder {
 
     /// How long dropping the last clone of the client blocks while releases are pending (default 500 ms; zero turns it off). Without
     /// it a guard dropped at the end of `main` would leave its name held for a whole lease.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// use std::time::Duration;
+    /// // This program calls `client.close()`, so a drop need not wait.
+    /// let client = lockkeeper::Client::builder().drop_timeout(Duration::ZERO).connect("memory:").await?;
+    /// client.close().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn drop_timeout(mut self, timeout: Duration) -> Self {
         self.settings.drop_timeout = timeout;
         self
@@ -116,6 +156,12 @@ impl Builder {
 
     /// The program's name as operators see it beside the client's holds (default: the file name of the executable). Others can read it:
     /// pass no command line, which may contain a password.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// let client = lockkeeper::Client::builder().program("billing").connect("memory:").await?;
+    /// # Ok(()) }
+    /// ```
     pub fn program(mut self, name: impl Into<String>) -> Self {
         // Stores keep a client's card as lines of text.
         self.program = Some(name.into().replace(char::is_control, "\u{fffd}"));
@@ -123,6 +169,14 @@ impl Builder {
     }
 
     /// Where time and background work come from (default: the machine). Tests pass [`Runtime::simulated`].
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// use lockkeeper::{Client, Runtime};
+    ///
+    /// let client = Client::builder().runtime(Runtime::system()).connect("memory:").await?;
+    /// # Ok(()) }
+    /// ```
     pub fn runtime(mut self, runtime: Runtime) -> Self {
         self.runtime = runtime;
         self
@@ -145,6 +199,13 @@ impl Builder {
     /// # Cancel safety
     ///
     /// Safe: nothing is left behind.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// let client = lockkeeper::Client::builder().program("billing").connect("memory:").await?;
+    /// assert_eq!(client.url(), "memory:");
+    /// # Ok(()) }
+    /// ```
     pub async fn connect(self, url: impl AsRef<str>) -> Result<Client> {
         let target = url::parse(url.as_ref())?;
         self.check_clock();

@@ -21,7 +21,7 @@ impl Client {
     ///
     /// All clients of one store have the same gate. On Redis it is the string `lockkeeper:fence:{RESOURCE}`, whose format is part
     /// of the contract (see [`fence`](crate::fence#the-gates-key-in-redis)), so that a script of your own can check and write in
-    /// one step. On `memory:` it lives in this process.
+    /// one step (`docs/guide/src/fencing.md`). On `memory:` it lives in this process.
     ///
     /// # Errors
     ///

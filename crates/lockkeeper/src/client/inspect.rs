@@ -77,8 +77,10 @@ impl Client {
         List::new(self.clone(), format!("{}{}", literal_pattern(&self.prefix), pattern.as_ref()))
     }
 
-    /// Releases a name by force, and tells who held it. The holders learn it at their next renewal: only a [fence](crate::fence) keeps
-    /// them from acting until then.
+    /// Releases a name by force, and tells who held it.
+    ///
+    /// The holders learn it at their next renewal; on `memory:`, ZooKeeper and etcd the store tells them at once. Only a
+    /// [fence](crate::fence) keeps them from acting until then.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {

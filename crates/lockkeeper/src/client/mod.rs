@@ -6,6 +6,7 @@ mod config;
 #[cfg(all(feature = "fuzzing", target_os = "linux"))]
 pub(crate) mod fuzzing;
 mod gate;
+mod handles;
 mod inspect;
 mod list;
 mod schemes;
@@ -27,8 +28,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::fence::Gate;
 use crate::owner::ClientId;
 use crate::runtime::log;
-use crate::session::{Core, Owner, Session};
-use crate::sync::{CountDownLatch, CountingSemaphore, FairMutex, Guard, MultiLock, Mutex, Permit, PermitId, RwLock, Semaphore};
+use crate::session::{Core, Session};
+use crate::sync::{Guard, Permit, PermitId};
 
 /// A client of one store. Cheap to clone; clones share one identity, one keeper and one set of connections.
 ///
@@ -87,7 +88,8 @@ impl Drop for Home {
 impl Client {
     /// Connects to the store at `url`: `memory:` (this process, private to this client), `memory:NAME` (this process, shared by name),
     /// `sqlite:PATH` (this machine; `sqlite:` is the user's own file), `redis://…`, `postgres://…`, `mysql://…`, `zookeeper://…`, `etcd://…`,
-    /// `redlock:` and a list of URLs (a majority of independent servers: `docs/redlock.md`).
+    /// `redlock:` and a list of URLs (a majority of independent servers: `docs/redlock.md`). The guide helps to choose:
+    /// `docs/guide/src/stores.md`.
     ///
     /// # Errors
     ///
@@ -96,11 +98,28 @@ impl Client {
     /// # Cancel safety
     ///
     /// Safe: nothing is left behind.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// use lockkeeper::{Client, ErrorKind};
+    ///
+    /// let client = Client::connect("memory:").await?;
+    /// let error = Client::connect("localhost:6379").await.unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::Config);
+    /// client.close().await?;
+    /// # Ok(()) }
+    /// ```
     pub async fn connect(url: impl AsRef<str>) -> Result<Self> {
         Self::builder().connect(url).await
     }
 
     /// A client with other settings than the default ones.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// let client = lockkeeper::Client::builder().program("billing").connect("memory:").await?;
+    /// # Ok(()) }
+    /// ```
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -149,80 +168,11 @@ impl Client {
         if name.is_empty() || self.prefix.is_empty() { Cow::Borrowed(name) } else { format!("{}{name}", self.prefix).into() }
     }
 
-    /// A lock for one holder at a time.
-    #[doc(alias = "getLock")]
-    #[doc(alias = "getFencedLock")]
-    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex::new(&self.session, self.full_name(name.as_ref()))
-    }
-
-    /// A lock for one holder at a time, first come first served across processes.
-    #[doc(alias = "getFairLock")]
-    pub fn fair_mutex(&self, name: impl AsRef<str>) -> FairMutex {
-        FairMutex::new(&self.session, self.full_name(name.as_ref()))
-    }
-
-    /// A lock for many readers or one writer.
-    #[doc(alias = "getReadWriteLock")]
-    pub fn rwlock(&self, name: impl AsRef<str>) -> RwLock {
-        RwLock::new(&self.session, self.full_name(name.as_ref()))
-    }
-
-    /// A semaphore of `permits` leased permits.
-    #[doc(alias = "getPermitExpirableSemaphore")]
-    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
-        Semaphore::new(&self.session, self.full_name(name.as_ref()), permits)
-    }
-
-    /// A bare shared number of permits.
-    #[doc(alias = "getSemaphore")]
-    pub fn counting_semaphore(&self, name: impl AsRef<str>) -> CountingSemaphore {
-        CountingSemaphore::new(&self.session, self.full_name(name.as_ref()))
-    }
-
-    /// A gate that opens when a number of events have happened.
-    #[doc(alias = "getCountDownLatch")]
-    pub fn latch(&self, name: impl AsRef<str>) -> CountDownLatch {
-        CountDownLatch::new(&self.session, self.full_name(name.as_ref()))
-    }
-
-    /// All of several mutexes of this client, or none: see [`MultiLock`], which takes locks of any kind, clients and stores.
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
-    /// let client = lockkeeper::Client::connect("memory:").await?;
-    /// let both = client.multi_lock(["account:7", "account:9"]).lock().await?;
-    /// assert!(client.mutex("account:9").try_lock().await?.is_none(), "held");
-    /// both.release().await?;
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "getMultiLock")]
-    pub fn multi_lock<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> MultiLock {
-        names.into_iter().fold(MultiLock::new(), |all, name| all.and(self.mutex(name)))
-    }
-
-    /// Creates an owner that can acquire a lock again while it holds it: see [`Owner`].
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
-    /// let client = lockkeeper::Client::connect("memory:").await?;
-    /// let me = client.owner();
-    /// let mutex = client.mutex("orders").owned_by(&me);
-    /// let outer = mutex.lock().await?;
-    /// let inner = mutex.lock().await?; // no round trip
-    /// assert_eq!(outer.token(), inner.token());
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn owner(&self) -> Owner {
-        Owner::new(self.session.id())
-    }
-
     /// Runs `work` while it holds the mutex `name`: acquires it, drops `work` if the hold is lost, and releases it.
     ///
     /// # Errors
     ///
-    /// Those of [`lock`](Mutex::lock); `Lost` if the hold was lost before `work` ended, or was found lost at the release. A release
+    /// Those of [`lock`](crate::Mutex::lock); `Lost` if the hold was lost before `work` ended, or was found lost at the release. A release
     /// without an answer is not an error: it goes on in the background.
     ///
     /// # Cancel safety
@@ -263,6 +213,15 @@ impl Client {
     /// # Cancel safety
     ///
     /// Safe: the permits stay as they were, or last for one more lease.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # let client = lockkeeper::Client::connect("memory:").await?;
+    /// let id = client.semaphore("workers", 2).acquire().await?.detach(); // send it to another process as text
+    /// let permit = client.adopt(id.to_string().parse()?).await?;
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
     pub fn adopt(&self, id: PermitId) -> impl Future<Output = Result<Permit>> + Send + use<> {
         let ((name, owner, claim), session) = (id.into_parts(), self.session.clone());
         async move { session.adopt(name, claim, owner).await.map(Permit::new) }
@@ -272,6 +231,13 @@ impl Client {
     ///
     /// It sends nothing: it is what the last acquire, release, renewal or look found out, so it may be old when the client is idle.
     /// [`inspect`](Self::inspect) of any name asks the store now.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # let client = lockkeeper::Client::connect("memory:").await?;
+    /// assert!(client.is_connected(), "memory: always answers");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.session.core().is_connected()
@@ -292,6 +258,7 @@ impl Client {
     /// Call it before the process ends: a guard that is dropped releases in the background, and the end of the process cuts that off.
     /// When the last client is dropped it waits for pending releases, but for a moment only
     /// ([`Builder::drop_timeout`]), and `std::process::exit` does not even drop it. What was not released ends with its lease.
+    /// The guide has whole programs: `docs/guide/src/shutdown.md`.
     ///
     /// # Errors
     ///
@@ -306,6 +273,14 @@ impl Client {
     }
 
     /// This client's id, the first part of every [owner](crate::Held::owner) of its holds.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # let client = lockkeeper::Client::connect("memory:").await?;
+    /// let guard = client.mutex("orders:42").lock().await?;
+    /// assert!(guard.owner().to_string().starts_with(&client.id().to_string()));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn id(&self) -> ClientId {
         self.session.id()
@@ -335,6 +310,13 @@ impl Client {
     }
 
     /// The store's URL, without its password.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+    /// # let client = lockkeeper::Client::connect("memory:").await?;
+    /// assert_eq!(client.url(), "memory:");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn url(&self) -> &str {
         &self.home.url

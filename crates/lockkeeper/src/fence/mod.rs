@@ -22,6 +22,8 @@
 //!
 //! The check and the write must be one step of the resource, as a transaction that does both is. Permits of a semaphore are not fenced.
 //!
+//! The chapter `docs/guide/src/fencing.md` of the guide has whole programs for SQL, Redis, HTTP and files.
+//!
 //! # In SQL
 //!
 //! Keep the last token in the row, and let every statement carry the token of its holder:

@@ -25,6 +25,8 @@ use std::fmt;
 /// On `mysql://` the parameters are `?` and `?`, in the same order, and a refused statement is error 1242: roll back. A transaction there is
 /// not undone by an error alone.
 ///
+/// `docs/guide/src/fencing.md` in the guide has the same for a shell script, and a whole program.
+///
 /// The next grant waits for the *transaction*, not for the lease. Bound it: `SET LOCAL idle_in_transaction_session_timeout = '10s'`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SqlFence {

@@ -1,5 +1,8 @@
 //! The synchronizers: one file per primitive, its guard beside it, one wait loop for all.
 //!
+//! The guide says which one to choose (`docs/guide/src/synchronizers.md`), what a lease is (`docs/guide/src/leases.md`) and what to do when a
+//! hold is lost (`docs/guide/src/loss.md`).
+//!
 //! | | who may hold it | ends by itself | fencing token |
 //! |---|---|---|---|
 //! | [`Mutex`] | one | with its lease | yes |
