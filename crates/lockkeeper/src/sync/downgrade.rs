@@ -4,7 +4,7 @@ use super::call::Target;
 use super::driver::{Driver, Next, Terms};
 use crate::backend::Claim;
 use crate::error::Result;
-use crate::session::{Command, Entry, Held, Patience};
+use crate::session::{Command, Entry, Held, Patience, Step};
 
 /// Acquires the read side for the owner that writes, without waiting: the store grants it to the writer. `None` if the write hold is gone.
 pub(super) async fn downgrade(writer: &Held) -> Result<Option<Held>> {
@@ -26,13 +26,13 @@ pub(super) async fn downgrade(writer: &Held) -> Result<Option<Held>> {
             },
             Command::NewOwner { left } => {
                 driver.renew_owner(left);
-                driver.start()
+                driver.step(Step::Woken)
             }
             Command::Fail(error) => return Err(error),
             Command::Sleep { until, .. } => {
                 driver.pauses()?;
                 runtime.sleep_until(until).await;
-                driver.start()
+                driver.step(Step::Woken)
             }
             _ => return Ok(None),
         }
