@@ -109,6 +109,15 @@ impl Queues {
         }
     }
 
+    /// What queues still have, in words.
+    #[cfg(feature = "conformance")]
+    pub(super) fn remains(&self) -> Vec<String> {
+        self.live()
+            .into_iter()
+            .filter_map(|(name, queue)| Some(format!("{} in the queue of {name:?}", queue.remains()?)))
+            .collect()
+    }
+
     /// The keeper's part: waiters go on that wait for a caller that does not run, and what nobody will use is released. Tells when to come again, and
     /// which owners the store has to be asked about.
     pub(super) fn check(&self, core: &Core, now: Instant) -> (Instant, Vec<WireOwner>) {
