@@ -13,4 +13,4 @@ mod sim;
 
 pub use explore::{Model, Property, Report, explore, explore_while};
 pub use lockkeeper::referee::{Event, Limits, Promise, Referee, Side, Verdict, Violation, What, read};
-pub use sim::{Flaw, History, Part, Setting, WIDER, shrink, simulate, simulate_without};
+pub use sim::{Flaw, History, Part, Setting, WIDER, WIDEST, shrink, simulate, simulate_without};

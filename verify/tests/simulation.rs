@@ -9,11 +9,12 @@ use std::time::SystemTime;
 
 use std::ops::Range;
 
-use lockkeeper_verify::{Flaw, History, Promise, Setting, Verdict, WIDER, shrink, simulate, simulate_without};
+use lockkeeper_verify::{Flaw, History, Promise, Setting, Verdict, WIDER, WIDEST, shrink, simulate, simulate_without};
 
 /// The seeds that the tests run, and how many fresh ones; `cargo xtask evidence simulation` runs more.
-const FIRST: Range<u64> = 0..10_000;
-const WIDE: Range<u64> = WIDER..WIDER + 10_000;
+const FIRST: Range<u64> = 0..5_000;
+const WIDE: Range<u64> = WIDER..WIDER + 7_000;
+const WIDEST_OF_ALL: Range<u64> = WIDEST..WIDEST + 8_000;
 const FRESH: u64 = 10_000;
 
 #[track_caller]
@@ -48,7 +49,7 @@ const FOUND: [u64; 15] = [
 #[test]
 fn every_promise_is_kept_and_checked() {
     let mut sum = Verdict::default();
-    for seed in FIRST.chain(WIDE).chain(FOUND) {
+    for seed in FIRST.chain(WIDE).chain(WIDEST_OF_ALL).chain(FOUND) {
         sum.merge(sound(seed).verdict);
     }
     for promise in Promise::ALL.into_iter().filter(|promise| *promise != Promise::History) {
@@ -58,8 +59,10 @@ fn every_promise_is_kept_and_checked() {
 
 #[test]
 fn every_setting_has_seeds() {
-    let drawn: std::collections::BTreeSet<Setting> = (WIDER..WIDER + 10).map(Setting::of).collect();
-    assert_eq!(drawn, Setting::ALL.into_iter().collect());
+    for first in [WIDER, WIDEST] {
+        let drawn: std::collections::BTreeSet<Setting> = (first..first + 10).map(Setting::of).collect();
+        assert_eq!(drawn, Setting::ALL.into_iter().collect());
+    }
 }
 
 /// Faults and steps are dropped as long as the same promise stays broken; the rest replays.
@@ -78,7 +81,7 @@ fn a_failure_shrinks() {
 #[test]
 fn every_promise_is_kept_by_fresh_seeds() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
-    let first = WIDER + now * 1_000_000;
+    let first = WIDEST + now * 1_000_000;
     println!("seeds from {first}");
     for seed in first..first + FRESH {
         sound(seed);
@@ -93,7 +96,7 @@ fn a_seed_replays() {
         assert_eq!(history.digest, sound(seed).digest, "seed {seed} does not replay");
     }
     // Not a multiple of ten, so that each setting has its turn.
-    for seed in FIRST.step_by(99).chain(WIDE.step_by(99)) {
+    for seed in FIRST.step_by(99).chain(WIDE.step_by(99)).chain(WIDEST_OF_ALL.step_by(99)) {
         let (first, second) = (sound(seed), sound(seed));
         let differ = first.events.iter().zip(&second.events).find(|(one, other)| one != other);
         assert_eq!(first.digest, second.digest, "SEED={seed} does not replay: {differ:?}");
@@ -179,4 +182,26 @@ fn a_waiter_that_is_not_served_when_all_is_well_is_found() {
         trouble.is_some_and(|trouble| trouble.contains("was not served"))
     };
     assert!((0..1_000).any(|seed| unserved(&seed)), "no seed of a thousand finds it");
+}
+
+#[test]
+fn a_client_that_closes_and_leaves_its_holds_is_found() {
+    finds_from(WIDEST, Flaw::CloseLeavesHolds, &[Promise::P5]);
+}
+
+/// What is left in a table of a client or of a store when nobody holds or waits any more.
+#[track_caller]
+fn finds_left(flaw: Flaw, words: &str) {
+    let left = |seed: &u64| simulate(*seed, flaw).trouble.is_some_and(|trouble| trouble.contains(words));
+    assert!((WIDEST..WIDEST + 1_000).any(|seed| left(&seed)), "no seed of a thousand finds it");
+}
+
+#[test]
+fn a_hold_that_stays_with_the_keeper_is_found() {
+    finds_left(Flaw::HoldsAreKept, "holds with the keeper");
+}
+
+#[test]
+fn a_subscription_that_stays_at_the_store_is_found() {
+    finds_left(Flaw::ListenersAreLeft, "are still listened to");
 }

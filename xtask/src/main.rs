@@ -14,6 +14,7 @@ mod faults;
 mod fuzz;
 mod go_driver;
 mod interop;
+mod mutants;
 mod mysql;
 mod package;
 mod picture;
@@ -40,10 +41,11 @@ cargo xtask faults [TEST]   masters killed, networks parted and slots moved agai
 cargo xtask bench [--quick] [--only WORKLOADS] [--before PROGRAM]
                             ours beside the peers; writes docs/benchmarks.md; workloads are a to m, as in --only a,c;
                             --before compares with the bench-ours of an older commit
-cargo xtask evidence [--minutes N] [--debug] [models|simulation|schedules|fuzz|real|control]
-                            larger models, more seeds, schedules and fuzz inputs, histories of real servers that are disturbed, and other
-                            libraries under the same faults; so many minutes each;
-                            writes docs/evidence.md, where a part that did not run keeps its section
+cargo xtask evidence [--minutes N] [--debug] [--only ROW] [models|simulation|schedules|fuzz|real|control|mutants]
+                            larger models, more seeds, schedules and fuzz inputs, histories of real servers that are disturbed, other
+                            libraries under the same faults, and changed code that a test must find; so many minutes each;
+                            writes docs/evidence.md after each part, where a part that did not run keeps its section;
+                            --only: one topology of real, or one scenario of schedules
 cargo xtask proto           generates the messages of etcd's API anew; writes crates/lockkeeper/src/store/etcd/proto.rs
 cargo xtask picture         records the terminal of the README anew; writes docs/images/terminal.svg
 cargo xtask dist            builds the program that packages ship, with its symbols in a file beside it, into target/dist/bin

@@ -100,6 +100,14 @@ impl Run {
         String::from_utf8(output.stdout).map_err(|_| format!("its output is not UTF-8; repeat it with: {self}"))
     }
 
+    /// What it printed, and whether it succeeded; its errors go to ours.
+    pub(crate) fn capture_whole(&self) -> Result<(String, bool), String> {
+        println!("    {self}");
+        let output = self.command().stderr(Stdio::inherit()).output().map_err(|error| self.not_started(&error))?;
+        let said = String::from_utf8(output.stdout).map_err(|_| format!("its output is not UTF-8; repeat it with: {self}"))?;
+        Ok((said, output.status.success()))
+    }
+
     /// Whether it runs and succeeds, in silence.
     pub(crate) fn succeeds(&self) -> bool {
         self.command().stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())

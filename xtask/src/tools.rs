@@ -14,10 +14,15 @@ pub(crate) struct Tool {
     version: &'static str,
     /// Versions of this line on the PATH will do.
     line: &'static str,
+    /// What makes it say its version.
+    asks: &'static [&'static str],
 }
 
 /// Makes a book of `docs/guide`.
-pub(crate) const MDBOOK: Tool = Tool { name: "mdbook", version: "0.5.4", line: "0.5." };
+pub(crate) const MDBOOK: Tool = Tool { name: "mdbook", version: "0.5.4", line: "0.5.", asks: &["--version"] };
+
+/// Changes the code to see whether a test fails.
+pub(crate) const MUTANTS: Tool = Tool { name: "cargo-mutants", version: "27.1.0", line: "27.", asks: &["mutants", "--version"] };
 
 /// What to do where it cannot be built.
 pub(crate) const HOW: &str = "see that cargo can download, or put an mdbook of the same line on the PATH";
@@ -33,12 +38,12 @@ impl Tool {
             return Some(ours);
         }
         find(self.name).filter(|program| {
-            let said = Run::new(&program.display().to_string(), &["--version"]).capture().unwrap_or_default();
+            let said = Run::new(&program.display().to_string(), self.asks).capture().unwrap_or_default();
             self.is_of_our_line(&said)
         })
     }
 
-    /// Builds it without optimization, which takes a third of the time; the book is small.
+    /// Builds it without optimization, which takes a third of the time: it has little to do itself.
     pub(crate) fn build(&self) -> Result<(), String> {
         println!("    building {} {} into {}, once", self.name, self.version, self.place().display());
         let (place, work) = (self.place().display().to_string(), self.place().join("build").display().to_string());
@@ -48,6 +53,11 @@ impl Tool {
         // Some hundred MB that nobody needs again.
         let _ = std::fs::remove_dir_all(work);
         done
+    }
+
+    /// The version that is built here; on the PATH may be another one of the same line.
+    pub(crate) const fn version(&self) -> &'static str {
+        self.version
     }
 
     fn place(&self) -> PathBuf {
@@ -76,6 +86,7 @@ mod tests {
 
     #[test]
     fn one_on_the_path_has_to_be_of_the_same_line() {
+        assert!(MUTANTS.is_of_our_line(&format!("cargo-mutants {}\n", MUTANTS.version)));
         assert!(MDBOOK.is_of_our_line(&format!("mdbook v{}\n", MDBOOK.version)));
         assert!(!MDBOOK.is_of_our_line("mdbook v0.3.7\n") && !MDBOOK.is_of_our_line(""));
     }

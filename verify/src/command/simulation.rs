@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use lockkeeper_verify::{Flaw, Promise, Verdict, WIDER, simulate};
+use lockkeeper_verify::{Flaw, Promise, Verdict, WIDEST, simulate};
 
 use crate::log::Log;
 use crate::option;
@@ -19,7 +19,7 @@ const TITLES: [&str; 5] = ["first seed", "histories", "ran twice", "differed", "
 pub(crate) fn run(time: Duration, words: &[&str]) -> Result<bool, String> {
     let mut log = Log::open(words, &TITLES)?;
     let now = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() * 1_000_000);
-    let first = option(words, "--first")?.unwrap_or_else(|| WIDER + now());
+    let first = option(words, "--first")?.unwrap_or_else(|| WIDEST + now());
     let all = || std::thread::available_parallelism().map_or(1, usize::from);
     let cores = option(words, "--cores")?.and_then(|cores| usize::try_from(cores).ok()).unwrap_or_else(all);
     let (next, twice, differ) = (AtomicU64::new(first), AtomicU64::new(0), AtomicU64::new(0));
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn seeds_of_every_setting_run_twice() {
         let twice = |first: u64| (first..first + 100 * TWICE).filter(|seed| seed % TWICE == 0).map(Setting::of);
-        assert_eq!(twice(WIDER).collect::<std::collections::BTreeSet<_>>(), Setting::ALL.into_iter().collect());
+        assert_eq!(twice(WIDEST).collect::<std::collections::BTreeSet<_>>(), Setting::ALL.into_iter().collect());
     }
 
     #[test]

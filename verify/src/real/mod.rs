@@ -7,6 +7,7 @@ mod clocks;
 mod control;
 mod linear;
 mod topology;
+mod waiters;
 
 pub use linear::{Order, put_in_order};
 pub use topology::{TOPOLOGIES, missing};
@@ -21,6 +22,7 @@ use lockkeeper::referee::{Event, Limits, Promise, Referee, Verdict, What, read};
 use serde_json::Value;
 
 use topology::{Fault, Forgot, LEASE, Topology, now};
+use waiters::asked_when_called;
 
 /// What came of one run.
 #[derive(Debug)]
@@ -243,30 +245,6 @@ fn wrong(report: &Value, forgets: bool) -> Vec<String> {
 fn read_all(file: &Path) -> Result<Vec<Event>, String> {
     let history = std::fs::File::open(file).map_err(|error| format!("cannot read the history: {error}"))?;
     read(BufReader::new(history)).collect()
-}
-
-/// Where a waiter has a node in a queue, the store grants when those before it are gone, and the client may see that later. So a grant was asked for when the
-/// call began, and what the client asked last keeps it.
-fn asked_when_called(events: Vec<Event>) -> Vec<Event> {
-    let (mut calls, mut all) = (BTreeMap::new(), Vec::with_capacity(events.len()));
-    for mut event in events {
-        let (at, client, mut kept) = (event.at, event.client, None);
-        match &mut event.what {
-            What::Call { call, .. } => {
-                calls.entry((client, *call)).or_insert(at);
-            }
-            What::Granted { call, name, owner, sent, lease, .. } => {
-                if let Some(called) = calls.get(&(client, *call)).copied().filter(|called| *called < *sent) {
-                    kept = Some(What::Kept { name: name.clone(), owner: owner.clone(), sent: *sent, lease: *lease });
-                    (*lease, *sent) = (*lease + (*sent - called), called);
-                }
-            }
-            _ => {}
-        }
-        all.push(event);
-        all.extend(kept.map(|what| Event { at, client, what }));
-    }
-    all
 }
 
 /// When a history began, on the clock that all processes of the machine share.

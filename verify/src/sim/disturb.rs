@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper::backend::{Backend as _, Holder, Voter as _};
 use lockkeeper::referee::What;
-use lockkeeper::store::memory::MemoryStore;
+use lockkeeper::store::memory::{MemoryStore, Saved};
 use lockkeeper::{Name, WireOwner};
 
 use super::link::{nanos, side};
@@ -13,11 +13,14 @@ use super::plan::{MAX_LEASE, Plan};
 use super::wire::DISTURBANCE;
 use super::work::NAMES;
 use super::world::Node;
-use super::{Flaw, Setting, WIDER};
+use super::{Flaw, Setting, WIDER, WIDEST};
 
 impl Plan {
     /// A fault of a store, of a whole client or of its connection.
     pub(super) async fn disturb(&mut self, director: &Node, chance: &mut fastrand::Rng) {
+        if self.air.seed >= WIDEST && self.disturb_more(director, chance).await {
+            return;
+        }
         match self.setting {
             Setting::OneStore => match chance.u8(0..8) {
                 0 => self.forget(false),
@@ -106,13 +109,19 @@ impl Plan {
         let saved = self.stores[0].store.save();
         director.sleep(Duration::from_micros(chance.u64(0..300_000))).await;
         let away = Duration::from_micros(chance.u64(0..500_000));
+        let step = chance.i64(-50_000..50_000);
+        self.take_over(director, &saved, (step, away)).await;
+    }
+
+    /// A store with older data takes over after a while, with a wall clock that is so many microseconds ahead of the one before.
+    pub(super) async fn take_over(&self, director: &Node, saved: &Saved, (step, away): (i64, Duration)) {
         self.tell_all(&What::Cut);
         self.cut_off(&[0], true);
         director.sleep(away).await;
-        let (step, server) = (chance.i64(-50_000..50_000), &self.stores[0]);
+        let server = &self.stores[0];
         let before = holders(&server.store).await;
         server.node.step_wall(step);
-        server.store.restore(&saved);
+        server.store.restore(saved);
         let after = holders(&server.store).await;
         let lag = u64::try_from(-step).map_or(0, |lag| lag * 1_000);
         self.air.trace.add(0, What::Unhealthy { forgot: false, lag });
@@ -153,7 +162,7 @@ impl Plan {
         }
     }
 
-    fn cut_off(&self, servers: &[usize], cut: bool) {
+    pub(super) fn cut_off(&self, servers: &[usize], cut: bool) {
         for line in self.machines.iter().flat_map(|machine| servers.iter().map(|server| &machine.lines[*server])) {
             line.cut(cut, cut);
         }

@@ -4,6 +4,7 @@
 
 mod connection;
 mod disturb;
+mod later;
 mod link;
 mod numbers;
 mod owned;
@@ -31,6 +32,10 @@ use world::Universe;
 
 /// Seeds from here on draw from all that the simulation can do. Those below draw from what it could do at first, so that what they found replays.
 pub const WIDER: u64 = 10_000_000_000_000_000;
+
+/// Seeds from here on draw from still more: a store that stands still, restarts with its data or with older data, connections that lose requests only,
+/// clients that close while they hold and wait, owners of fair mutexes and read-write locks, several permits at once.
+pub const WIDEST: u64 = 100_000_000_000_000_000;
 
 /// What a seed simulates; its last digit tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +94,12 @@ pub enum Flaw {
     InnerGuardFrees,
     /// A request to count that arrives twice counts twice.
     CopiesCount,
+    /// A client that closes leaves what it holds in the store.
+    CloseLeavesHolds,
+    /// A subscription that ends stays in the table of the store.
+    ListenersAreLeft,
+    /// A guard is kept for ever, so that its hold stays with the keeper.
+    HoldsAreKept,
 }
 
 /// What came of one seed.

@@ -1,5 +1,6 @@
 //! What tasks do with guards beside holding them: an owner enters its lock again, and a writer becomes a reader.
 
+use std::future::{Future, IntoFuture as _};
 use std::time::Duration;
 
 use lockkeeper::referee::What;
@@ -47,6 +48,66 @@ impl Worker {
             drop(handle.force_release("mutex").await);
         }
         self.work_with(Lock::Again, owner, last).await;
+        true
+    }
+
+    /// Enters a fair mutex, or one side of the read-write lock, and enters it again.
+    pub(super) async fn enter_twice(&mut self, lock: Lock, call: u64) -> bool {
+        let handle = self.handle.clone();
+        let owner = handle.owner();
+        match lock {
+            Lock::AgainFair => {
+                let mutex = handle.fair_mutex("fair").owned_by(&owner);
+                let outer = self.lock(call, mutex.lock(), mutex.try_lock()).await;
+                self.enter_inside(lock, call, outer, mutex.lock().into_future()).await
+            }
+            Lock::AgainRead => {
+                let rw = handle.rwlock("rw").owned_by(&owner);
+                let outer = self.lock(call, rw.read(), rw.try_read()).await;
+                self.enter_inside(lock, call, outer, rw.read().into_future()).await
+            }
+            _ => {
+                let rw = handle.rwlock("rw").owned_by(&owner);
+                let outer = self.lock(call, rw.write(), rw.try_write()).await;
+                self.enter_inside(lock, call, outer, rw.write().into_future()).await
+            }
+        }
+    }
+
+    /// Enters again with `inner`, which needs no request, and gives up the two guards in either order.
+    async fn enter_inside<G: Guard>(
+        &mut self,
+        lock: Lock,
+        call: u64,
+        outer: Option<G>,
+        inner: impl Future<Output = Result<G>>,
+    ) -> bool {
+        let Some(outer) = outer else { return false };
+        let (name, owner) = (outer.name().to_owned(), self.granted(lock, call, outer.held()));
+        let next = call + SECOND_CALL;
+        self.trace.add(self.client, What::Call { call: next, name: name.clone() });
+        let Ok(inner) = inner.await else {
+            self.trace.add(self.client, What::Ended { call: next });
+            self.work_with(lock, owner, outer).await;
+            return true;
+        };
+        let again = self.granted(lock, next, inner.held());
+        let time = self.millis(20);
+        if self.lost_within(outer.held(), time).await {
+            for owner in [owner, again] {
+                self.trace.add(self.client, What::Lost { name: name.clone(), owner });
+            }
+            return true;
+        }
+        let (first, last) = if self.chance.bool() { (inner, outer) } else { (outer, inner) };
+        self.trace.add(self.client, What::Release { name, owner: again });
+        if self.chance.bool() {
+            drop(first);
+        } else {
+            // The other guard keeps the hold, so there is nothing to be confirmed.
+            drop(first.release().await);
+        }
+        self.work_with(lock, owner, last).await;
         true
     }
 

@@ -20,7 +20,7 @@ use super::voter::{Recorder, VoterLink};
 use super::wire::{Air, Faults, Line, Wire};
 use super::work::{Lock, NAMES, Resources, Worker};
 use super::world::{Node, Universe};
-use super::{Flaw, Setting, WIDER};
+use super::{Flaw, Setting, WIDER, WIDEST};
 
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 
@@ -49,6 +49,15 @@ pub(super) struct Machine {
     pub(super) connection: Weak<Connection>,
     /// How many of its tasks have not ended.
     pub(super) busy: Arc<AtomicUsize>,
+    /// It closes, or is closed, in the middle of the history.
+    pub(super) closed: bool,
+}
+
+impl Machine {
+    /// Whether it can still be asked for anything.
+    pub(super) fn serves(&self) -> bool {
+        self.node.exists() && !self.closed
+    }
 }
 
 /// A store, and the machine that it runs on.
@@ -104,17 +113,19 @@ impl Plan {
             seed,
             subscriptions: AtomicU64::new(0),
             faults,
+            flaw,
         });
         let events = chance.bool();
         let network = stores.first().filter(|_| setting != Setting::RedLock).map(|server| {
             let store: Arc<dyn Backend> = Arc::<MemoryStore>::clone(&server.store);
             Arc::new(Network { trace, store, events, flaw, grants: Mutex::default() })
         });
-        let all = match (setting == Setting::RedLock, seed >= WIDER) {
-            (true, false) => &Lock::BY_MAJORITY[..],
-            (true, true) => &Lock::WIDER_BY_MAJORITY[..],
-            (false, false) => &Lock::ALL[..],
-            (false, true) => &Lock::WIDER[..],
+        let all = match (setting == Setting::RedLock, seed) {
+            (true, ..WIDER) => &Lock::BY_MAJORITY[..],
+            (true, _) => &Lock::WIDER_BY_MAJORITY[..],
+            (false, ..WIDER) => &Lock::ALL[..],
+            (false, WIDER..WIDEST) => &Lock::WIDER[..],
+            (false, _) => &Lock::WIDEST[..],
         };
         let mut locks: Vec<Lock> = all.iter().copied().filter(|_| chance.u8(0..3) == 0).collect();
         if locks.is_empty() {
@@ -176,7 +187,7 @@ impl Plan {
                 flaw: self.flaw,
             });
         }
-        self.machines.push(Machine { node, handle, lines, connection, busy: Arc::default() });
+        self.machines.push(Machine { node, handle, lines, connection, busy: Arc::default(), closed: false });
         Ok(())
     }
 
@@ -244,7 +255,10 @@ impl Plan {
         if let Some(unserved) = self.serve_all(director).await {
             return Some(unserved);
         }
-        if let Some(left) = self.left().await {
+        if self.flaw == Flaw::HoldsAreKept {
+            self.keep_a_hold().await;
+        }
+        if let Some(left) = self.left().await.or_else(|| self.entries_left()) {
             return Some(left);
         }
         for machine in self.machines.drain(..).filter(|machine| machine.node.exists()) {

@@ -32,8 +32,7 @@ impl Plan {
     pub(super) async fn serve_all(&self, director: &Node) -> Option<String> {
         if self.setting == Setting::RedLock {
             // A server's quarantine begins when it is asked for the first time after it restarted, and nobody may have asked since.
-            for (handle, node) in self.machines.iter().filter(|one| one.node.exists()).map(|one| (one.handle.clone(), &one.node))
-            {
+            for (handle, node) in self.machines.iter().filter(|one| one.serves()).map(|one| (one.handle.clone(), &one.node)) {
                 node.start(async move { drop(handle.mutex("first").try_lock().await) });
             }
             director.sleep(MAX_LEASE + SERVED).await;
@@ -50,7 +49,7 @@ impl Plan {
             ],
         };
         let unserved = Arc::new(Mutex::new(Vec::new()));
-        let living = self.machines.iter().zip(0..).filter(|(machine, _)| machine.node.exists());
+        let living = self.machines.iter().zip(0..).filter(|(machine, _)| machine.serves());
         for (machine, client) in living {
             for ((lock, name), call) in names.iter().copied().zip(FIRST_CALL..) {
                 let (handle, unserved) = (machine.handle.clone(), Arc::clone(&unserved));

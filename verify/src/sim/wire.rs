@@ -11,6 +11,7 @@ use lockkeeper::referee::What;
 use lockkeeper::runtime::{Instant, World as _};
 use tokio::sync::oneshot;
 
+use super::Flaw;
 use super::trace::Trace;
 use super::world::Node;
 
@@ -38,6 +39,8 @@ pub(super) struct Air {
     pub(super) seed: u64,
     pub(super) subscriptions: AtomicU64,
     pub(super) faults: Faults,
+    /// What is wrong on purpose.
+    pub(super) flaw: Flaw,
 }
 
 /// One client's way to one server.
@@ -209,7 +212,7 @@ impl Wire {
     pub(super) fn watch(&self, store: &Arc<dyn Backend>, watch: Watch) -> Reply<'static, Subscription> {
         let (air, server, store) = (Arc::clone(&self.air), self.server.clone(), Arc::clone(store));
         let number = air.subscriptions.fetch_add(1, Ordering::Relaxed);
-        let alone = watch.own_place().is_some();
+        let (alone, flaw) = (watch.own_place().is_some(), air.flaw);
         let faults = air.faults;
         let line = Arc::clone(&self.line);
         Box::pin(async move {
@@ -222,7 +225,12 @@ impl Wire {
                 loop {
                     tokio::select! {
                         biased;
-                        _ = &mut ended => return,
+                        _ = &mut ended => {
+                            if flaw == Flaw::ListenersAreLeft {
+                                std::mem::forget(below);
+                            }
+                            return;
+                        }
                         () = below.notified() => {}
                     }
                     let calm = air.calm.load(Ordering::Relaxed);

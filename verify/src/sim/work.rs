@@ -33,6 +33,12 @@ pub(super) enum Lock {
     Latch,
     /// A counting semaphore.
     Jobs,
+    /// The fair mutex, the read side and the write side by an owner, which enters them again.
+    AgainFair,
+    AgainRead,
+    AgainWrite,
+    /// All permits of the semaphore at once.
+    AllPermits,
 }
 
 /// The names of the fenced resources; the permits of the semaphore have no token.
@@ -58,6 +64,24 @@ impl Lock {
         Self::Jobs,
     ];
 
+    /// What seeds from [`WIDEST`](super::WIDEST) on draw from.
+    pub(super) const WIDEST: [Self; 14] = [
+        Self::Mutex,
+        Self::Fair,
+        Self::Read,
+        Self::Write,
+        Self::Permits,
+        Self::Several,
+        Self::Again,
+        Self::Downgrade,
+        Self::Latch,
+        Self::Jobs,
+        Self::AgainFair,
+        Self::AgainRead,
+        Self::AgainWrite,
+        Self::AllPermits,
+    ];
+
     /// What several stores can grant by majority.
     pub(super) const BY_MAJORITY: [Self; 2] = [Self::Mutex, Self::Several];
     pub(super) const WIDER_BY_MAJORITY: [Self; 3] = [Self::Mutex, Self::Several, Self::Again];
@@ -65,9 +89,9 @@ impl Lock {
     const fn names(self) -> &'static [&'static str] {
         match self {
             Self::Mutex | Self::Again => &["mutex"],
-            Self::Fair => &["fair"],
-            Self::Read | Self::Write | Self::Downgrade => &["rw"],
-            Self::Permits => &["permits"],
+            Self::Fair | Self::AgainFair => &["fair"],
+            Self::Read | Self::Write | Self::Downgrade | Self::AgainRead | Self::AgainWrite => &["rw"],
+            Self::Permits | Self::AllPermits => &["permits"],
             Self::Several => &["mutex", "second"],
             // Their calls are told apart.
             Self::Latch | Self::Jobs => &[],
@@ -76,8 +100,9 @@ impl Lock {
 
     const fn side(self) -> Side {
         match self {
-            Self::Read => Side::Shared,
+            Self::Read | Self::AgainRead => Side::Shared,
             Self::Permits => Side::Permits { take: 1, of: PERMITS },
+            Self::AllPermits => Side::Permits { take: PERMITS, of: PERMITS },
             _ => Side::Exclusive,
         }
     }
@@ -179,6 +204,13 @@ impl Worker {
                 }
                 true
             }
+            Lock::AllPermits => {
+                let semaphore = handle.semaphore("permits", PERMITS);
+                let (waiting, trying) = (semaphore.acquire_many(PERMITS), semaphore.try_acquire_many(PERMITS));
+                let guard = self.lock(call, waiting, trying).await;
+                self.hold_if(lock, call, guard).await
+            }
+            Lock::AgainFair | Lock::AgainRead | Lock::AgainWrite => self.enter_twice(lock, call).await,
             Lock::Again => self.enter_again(call).await,
             Lock::Downgrade => self.downgrade(call).await,
             Lock::Latch => self.use_latch(call).await,
@@ -273,7 +305,10 @@ impl Worker {
 
     /// Readers change nothing, so they need no gate; and a permit has no token.
     fn resource(lock: Lock) -> Option<usize> {
-        let fenced = matches!(lock, Lock::Mutex | Lock::Fair | Lock::Write | Lock::Again | Lock::Downgrade);
+        let fenced = matches!(
+            lock,
+            Lock::Mutex | Lock::Fair | Lock::Write | Lock::Again | Lock::Downgrade | Lock::AgainFair | Lock::AgainWrite
+        );
         NAMES.iter().position(|name| fenced && lock.names().contains(name))
     }
 

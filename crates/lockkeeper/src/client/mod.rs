@@ -129,6 +129,14 @@ impl Client {
         Self { session, prefix: Arc::from(""), home: Arc::new(Home { url, target, gate: OnceLock::new(), core }) }
     }
 
+    /// What is left in the tables of this client, in words; `None` if nothing is. For simulations.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn remains(&self) -> Option<String> {
+        self.session.remains()
+    }
+
     /// Connects to the store that the environment variable `LOCKKEEPER_STORE` names, as the program `lockkeeper` does.
     ///
     /// # Errors

@@ -63,6 +63,24 @@ impl NameState {
         }
     }
 
+    /// P5: `close()` said that the store holds nothing for the client. A copy of a request may come later, and a store with older data knows holds that
+    /// their client has released.
+    pub(super) fn closed(&mut self, name: &str, client: u32, scene: &mut Scene<'_>) {
+        if scene.limits.copies || !self.store_seen {
+            return;
+        }
+        scene.verdict.checked(Promise::P5);
+        let (at, fault) = (scene.at, scene.unhealthy.map(|(when, _)| when));
+        let since = |since: u64| fault.is_none_or(|when| since > when);
+        let left = self.stored.iter_mut().find(|(_, hold)| hold.client == client && hold.until > at && since(hold.since));
+        if let Some((owner, hold)) = left.filter(|(_, hold)| !hold.reported) {
+            hold.reported = true;
+            scene
+                .verdict
+                .add(Promise::P5, at, || format!("{name:?}: client {client} is closed, and the store holds it for {owner}"));
+        }
+    }
+
     /// Where holds live in sessions a waiter holds the name as soon as those before it are gone. It has to notice that.
     fn unnoticed(&mut self, name: &str, scene: &mut Scene<'_>) {
         if scene.limits.session.is_none() {
@@ -126,5 +144,35 @@ impl NameState {
         for hold in self.stored.values_mut().filter(|hold| hold.client == client) {
             hold.orphan_since = hold.orphan_since.map(|_| at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::referee::{Event, Limits, Promise, Referee, Side, What};
+
+    /// What is found if a client whose hold the store keeps, or has given up, says that it is closed.
+    fn found(limits: Limits, between: Option<What>) -> Vec<Promise> {
+        let (name, owner, side) = ("x".to_owned(), "1:1".to_owned(), Side::Exclusive);
+        let held = What::Held { name, owner, side, token: Some(5), lease: 3_000, clock: None };
+        let mut referee = Referee::new(limits);
+        let events = [Some(held), between, Some(What::Closed)];
+        for (at, what) in [10, 20, 30].into_iter().zip(events).filter_map(|(at, what)| Some((at, what?))) {
+            referee.observe(&Event { at, client: 1, what });
+        }
+        referee.finish(40).violations.iter().map(|violation| violation.promise).collect()
+    }
+
+    #[test]
+    fn p5_a_client_that_is_closed_holds_nothing() {
+        let freed = What::Freed { name: "x".to_owned(), owner: "1:1".to_owned(), forced: false };
+        assert_eq!(found(Limits::default(), Some(freed)), []);
+        assert_eq!(found(Limits::default(), None), [Promise::P5]);
+    }
+
+    #[test]
+    fn p5_what_comes_back_after_it_was_released_is_no_fault_of_the_client() {
+        assert_eq!(found(Limits { copies: true, ..Limits::default() }, None), []);
+        assert_eq!(found(Limits::default(), Some(What::Unhealthy { forgot: false, lag: 0 })), []);
     }
 }

@@ -37,6 +37,21 @@ pub enum Side {
     },
 }
 
+/// What a client asks of a latch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LatchAsk {
+    /// To close it with so many to go, if it is open.
+    Close {
+        /// How many.
+        count: u32,
+    },
+    /// To count one down.
+    Down,
+    /// To wait until it is open.
+    Wait,
+}
+
 /// What an event tells. Times and durations are nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -61,6 +76,8 @@ pub enum What {
     Release { name: String, owner: String },
     /// `release()` returned `Ok`.
     Released { name: String, owner: String },
+    /// `close()` returned `Ok`: the store holds nothing for this client.
+    Closed,
     /// The client stopped for good, without a word to the store.
     Crashed,
     /// The client does not run from here on.
@@ -94,6 +111,10 @@ pub enum What {
     Took { name: String, permits: u32 },
     /// A call that waited for a latch returned: it was open.
     Opened { call: u64, name: String },
+    /// A client begins a call of a latch. Only the order of calls and answers is judged, and not by the referee. `call` is new for each call of a client.
+    LatchAsks { call: u64, name: String, ask: LatchAsk },
+    /// That call was answered: to close, 1 if it did and 0 if it was closed; to count down, how many are to go; to wait, 0.
+    LatchAnswers { call: u64, name: String, value: i64 },
     /// The store does not run from here on. It keeps what it knows.
     StoreStopped,
     /// The store goes on after it stood still or was down, with all that it knew. Sessions of clients count from now on.

@@ -17,7 +17,7 @@ mod writers;
 use std::collections::BTreeMap;
 
 pub use grants::Grants;
-pub use history::{Event, Side, What, read};
+pub use history::{Event, LatchAsk, Side, What, read};
 pub use limits::Limits;
 pub use verdict::{Promise, Verdict, Violation};
 
@@ -163,6 +163,7 @@ impl Referee {
             What::Crashed | What::Paused | What::Resumed | What::Cut | What::Healed | What::Disturbed { .. } => {
                 self.client(event);
             }
+            What::Closed => self.closed(event.client),
             What::Unhealthy { forgot, lag } => {
                 self.unhealthy = Some((event.at, *lag));
                 if *forgot {
@@ -177,7 +178,7 @@ impl Referee {
                 self.names.values_mut().for_each(|name| name.counts_anew(event.at));
             }
             What::Token { name, token, clock } => self.verdict.token(&self.limits, event.at, name, (*token, *clock)),
-            What::Note { .. } => {}
+            What::Note { .. } | What::LatchAsks { .. } | What::LatchAnswers { .. } => {}
             What::Wrote { resource, token, read, wrote } => self.write(event.at, resource, *token, *read, *wrote),
         }
     }
@@ -248,6 +249,15 @@ impl Referee {
                 state.end_call(event.client, *call, event.at);
             }
             _ => {}
+        }
+    }
+
+    /// P5: what a client that closed holds at the store.
+    fn closed(&mut self, client: u32) {
+        let Self { limits, now, names, clients, unhealthy, stopped, verdict, .. } = self;
+        let mut scene = Scene { at: *now, limits, clients, unhealthy: *unhealthy, stopped: *stopped, verdict };
+        for (name, state) in names.iter_mut() {
+            state.closed(name, client, &mut scene);
         }
     }
 

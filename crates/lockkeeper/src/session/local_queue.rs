@@ -130,6 +130,22 @@ impl LocalQueue {
         true
     }
 
+    /// What is left in it, in words; `None` if nobody waits, and nothing is on its way.
+    #[cfg(feature = "conformance")]
+    pub(super) fn remains(&self) -> Option<String> {
+        let state = lock(&self.state);
+        let left = [
+            ("a waiter", !state.waiters.is_empty()),
+            ("something handed over", !state.given.is_empty()),
+            ("a request", state.asker.is_some()),
+            ("a revoked request", !state.revoked.is_empty()),
+            ("a call elsewhere", state.wanted > 0),
+            ("a subscription", state.subscription.is_some()),
+        ];
+        let left: Vec<&str> = left.into_iter().filter(|(_, is_left)| *is_left).map(|(what, _)| what).collect();
+        (!left.is_empty()).then(|| left.join(", "))
+    }
+
     /// Whether woken waiters of other processes go first just now.
     pub(crate) fn is_backing_off(&self, now: Instant) -> bool {
         lock(&self.state).back_off_until(now).is_some()

@@ -43,6 +43,12 @@ impl Marks {
         std::mem::take(&mut lock(&self.0).by_number).into_values().map(|mark| mark.undo)
     }
 
+    /// How many there are.
+    #[cfg(feature = "conformance")]
+    pub(super) fn count(&self) -> usize {
+        lock(&self.0).by_number.len()
+    }
+
     /// Calls that were woken and did not run: what they left is taken back at the keeper's next look, unless a request of theirs is out.
     pub(super) fn is_over(&self, numbers: &[u64], now: Instant) {
         if numbers.is_empty() {

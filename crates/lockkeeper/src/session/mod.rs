@@ -23,6 +23,8 @@ mod queues;
 mod reach;
 mod registry;
 mod releaser;
+#[cfg(feature = "conformance")]
+mod remains;
 mod settings;
 mod shared;
 mod stand;

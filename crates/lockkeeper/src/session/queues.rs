@@ -1,6 +1,6 @@
 //! The local queues of a client, one for each name and kind in use.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, TryLockError, Weak};
 use std::time::Duration;
 
@@ -92,16 +92,30 @@ impl Queues {
         queue.is_none_or(|queue| queue.revoke(*owner, now))
     }
 
+    /// All queues in use, in the order of their names: that of the table differs from run to run, and a simulation has to replay.
+    fn live(&self) -> Vec<(Name, Arc<LocalQueue>)> {
+        let live = |(key, queue): (&(Name, Kind), &Weak<LocalQueue>)| Some((key.clone(), queue.upgrade()?));
+        let all: BTreeMap<_, _> = lock(&self.by_name).iter().filter_map(live).collect();
+        all.into_iter().map(|((name, _), queue)| (name, queue)).collect()
+    }
+
     /// The client closes: nothing is handed over from here on, and what was handed over and not picked up is released.
     pub(super) fn close(&self, core: &Core) {
-        let live = |((name, _), queue): (&(Name, Kind), &Weak<LocalQueue>)| Some((name.clone(), queue.upgrade()?));
-        let queues: Vec<_> = lock(&self.by_name).iter().filter_map(live).collect();
-        for (name, queue) in queues {
+        for (name, queue) in self.live() {
             for (Orphan { owner, claim }, Left { settled_after, unanswered }) in queue.close() {
                 let release = Release::new(name.clone(), claim, owner);
                 core.undo(Undo { release, lease: core.settings.lease, settled_after, unanswered, queue: None });
             }
         }
+    }
+
+    /// What queues still have, in words.
+    #[cfg(feature = "conformance")]
+    pub(super) fn remains(&self) -> Vec<String> {
+        self.live()
+            .into_iter()
+            .filter_map(|(name, queue)| Some(format!("{} in the queue of {name:?}", queue.remains()?)))
+            .collect()
     }
 
     /// The keeper's part: waiters go on that wait for a caller that does not run, and what nobody will use is released. Tells when to come again, and

@@ -141,6 +141,12 @@ impl Registry {
         self.free.len() == self.entries.len()
     }
 
+    /// How many are registered.
+    #[cfg(feature = "conformance")]
+    pub(super) fn count(&self) -> usize {
+        self.entries.iter().flatten().count()
+    }
+
     /// All that are registered.
     pub(super) fn holds(&self) -> Vec<Arc<Hold>> {
         self.entries.iter().flatten().filter_map(|entry| entry.hold.upgrade()).collect()

@@ -105,20 +105,8 @@ async fn watch(
     let mut sweep_at = transport.runtime.now().plus(SWEEP);
     loop {
         tokio::select! {
-            message = incoming.message() => match message {
-                Ok(Some(answer)) => todo(mirrors.take(namespace.told(answer)), transport, session, &lists),
-                Ok(None) => {
-                    transport.leave(number);
-                    return End::Stream;
-                }
-                Err(status) => {
-                    if !matches!(of_request(&status, &transport.config), Failed::NoLease) {
-                        transport.leave(number);
-                    }
-                    log!(debug, %status, "the watch stream ended");
-                    return End::Stream;
-                }
-            },
+            // Events last: a flood of them must not keep new waiters from being watched for, nor the sweep from its time.
+            biased;
             command = commands.recv() => match command {
                 Some(Command::Send(request)) => drop(sender.send(namespace.watch(request))),
                 Some(Command::Reopen) => {
@@ -138,6 +126,20 @@ async fn watch(
                 sweep_at = now.plus(SWEEP);
                 mirrors.sweep(now).into_iter().for_each(|request| drop(sender.send(namespace.watch(request))));
             }
+            message = incoming.message() => match message {
+                Ok(Some(answer)) => todo(mirrors.take(namespace.told(answer)), transport, session, &lists),
+                Ok(None) => {
+                    transport.leave(number);
+                    return End::Stream;
+                }
+                Err(status) => {
+                    if !matches!(of_request(&status, &transport.config), Failed::NoLease) {
+                        transport.leave(number);
+                    }
+                    log!(debug, %status, "the watch stream ended");
+                    return End::Stream;
+                }
+            },
         }
     }
 }

@@ -157,6 +157,12 @@ impl<K: Eq + Hash> Listeners<K> {
         self.table().keys.is_empty()
     }
 
+    /// How many keys are subscribed to.
+    #[cfg(feature = "conformance")]
+    pub(crate) fn count(&self) -> usize {
+        self.table().keys.len()
+    }
+
     /// Whether anything under the key is subscribed to.
     pub(crate) fn has_any<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> bool
     where

@@ -53,6 +53,7 @@ impl Worker {
         let (mut answer, answered) = oneshot::channel();
         self.spawn(async move {
             let done = tokio::select! {
+                biased;
                 done = task => done,
                 () = answer.closed() => return,
             };

@@ -84,6 +84,14 @@ impl MemoryStore {
         self.len() == 0
     }
 
+    /// How many names are listened to. For simulations: when nobody waits, none may be.
+    #[cfg(feature = "conformance")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn listening(&self) -> usize {
+        self.state().listeners.count()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

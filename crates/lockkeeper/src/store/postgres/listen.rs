@@ -302,7 +302,8 @@ async fn listen(store: Weak<Notifications>, servers: Vec<super::Config>, channel
                 let mut tick = runtime.now().plus(TICK);
                 loop {
                     let payload = tokio::select! {
-                        payload = notifications.recv() => payload,
+                        // Notifications last: a flood of them must not put off the look whether the store still exists.
+                        biased;
                         () = runtime.sleep_until(tick) => {
                             if store.strong_count() == 0 {
                                 return;
@@ -314,6 +315,7 @@ async fn listen(store: Weak<Notifications>, servers: Vec<super::Config>, channel
                             tick = runtime.now().plus(TICK);
                             continue;
                         }
+                        payload = notifications.recv() => payload,
                     };
                     let Some(payload) = payload else { break };
                     let Some(there) = store.upgrade() else { return };

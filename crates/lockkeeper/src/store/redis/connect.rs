@@ -88,6 +88,7 @@ impl Node {
         };
         let made = loop {
             tokio::select! {
+                biased;
                 made = runtime::within(CONNECTING, Box::pin(self.connect_by_some_attempt())) => break made.unwrap_or_else(slow),
                 // The server that is being asked is not the master any more.
                 () = self.switched.notified() => {}
@@ -193,6 +194,7 @@ impl Node {
         let mut pause = BESIDE;
         loop {
             tokio::select! {
+                biased;
                 made = first_made(&mut attempts) => return made,
                 () = self.runtime.sleep_until(self.runtime.now().plus(pause)) => {}
             }

@@ -68,12 +68,14 @@ pub(super) async fn listen(
     loop {
         let listening = Box::pin(hear(&client, &master, &tell));
         tokio::select! {
+            biased;
             _ = ended.changed() => return,
             heard = listening => if let Err(error) = heard {
                 log!(debug, %error, "a sentinel cannot be listened to");
             },
         }
         tokio::select! {
+            biased;
             _ = ended.changed() => return,
             () = runtime.sleep_until(runtime.now().plus(runtime::jitter(PAUSE / 2, PAUSE))) => {}
         }

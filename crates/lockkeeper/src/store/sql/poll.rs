@@ -310,6 +310,7 @@ async fn looks<D: Dial>(poll: Weak<Poll<D>>, runtime: Runtime, wanted: Arc<Notif
         pause = pause.clamp(shortest, longest);
         let soon = runtime.now().plus(runtime::jitter(pause / 2, pause));
         let begun = tokio::select! {
+            biased;
             () = runtime.sleep_until(soon) => false,
             () = wanted.notified(), if pause > shortest => true,
         };

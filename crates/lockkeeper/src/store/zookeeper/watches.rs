@@ -145,6 +145,8 @@ async fn listen(
             }
         };
         tokio::select! {
+            // First: a new target must not hide that the old one is gone.
+            biased;
             gone = gone => {
                 // Also after an error: whatever was missed, the waiter asks.
                 notifier.notify();
