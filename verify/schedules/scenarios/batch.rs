@@ -47,7 +47,7 @@ async fn call(batcher: Arc<Batcher>, line: Arc<Line>, number: u64, done: Arc<Ato
     let name = Name::new(format!("n{number}")).expect("a good name");
     let want = Want::Acquire { owner, lease: Duration::from_secs(30), not_after: Instant::NEVER, register: Register::No };
     // Some must not overtake those that gather.
-    match batcher.route(&line, number % 2 == 0, || Step { name, want }).await.expect("the line gives no errors") {
+    match batcher.route(&line, number.is_multiple_of(2), || Step { name, want }).await.expect("the line gives no errors") {
         Route::Batched(numbers) => {
             assert_eq!(numbers[..], [GRANTED, i64::try_from(number).unwrap_or(0)], "the answer of another call");
         }

@@ -104,6 +104,7 @@ impl Plan {
     }
 
     /// The negative control of the tables: a guard that nobody gives up, of a name that is not looked at otherwise.
+    #[expect(clippy::mem_forget, reason = "the control is a guard that is never dropped")]
     pub(super) async fn keep_a_hold(&self) {
         if let Some(Machine { handle, .. }) = self.machines.iter().find(|machine| machine.serves())
             && let Ok(Some(guard)) = handle.mutex("kept").try_lock().await

@@ -227,6 +227,7 @@ impl Wire {
                         biased;
                         _ = &mut ended => {
                             if flaw == Flaw::ListenersAreLeft {
+                                #[expect(clippy::mem_forget, reason = "the control is a listener that is left")]
                                 std::mem::forget(below);
                             }
                             return;
