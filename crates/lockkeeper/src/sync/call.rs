@@ -196,7 +196,7 @@ impl<G: Guard> Acquiring<G> {
 
     /// Limits how long the call retries while the store does not answer. Then it fails with `Unavailable` or `Indeterminate`, however
     /// long it may wait for others. Without this, trouble may last as long as [`timeout`](Self::timeout), or else as long as the
-    /// client's [`patience`](crate::Builder::patience).
+    /// client's [`outage_timeout`](crate::Builder::outage_timeout).
     ///
     /// The time counts from the start of the outage as far as this client knows it. If the store has not answered other calls for so long
     /// already, this call fails at once; about four calls in a second still ask, so that the return of the store is noticed. In a Redis cluster,

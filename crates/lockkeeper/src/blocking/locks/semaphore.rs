@@ -55,7 +55,7 @@ impl Semaphore {
         Ok(guard.map(|guard| self.guard(guard)))
     }
 
-    /// `count` permits as a part of a [`MultiLock`].
+    /// `count` permits as a part of a [`MultiLock`](super::MultiLock).
     ///
     /// ```
     /// # let client = lockkeeper::blocking::Client::connect("memory:")?;
