@@ -7,6 +7,7 @@ mod clocks;
 mod control;
 mod latch;
 mod linear;
+mod proxied;
 mod topology;
 mod waiters;
 
@@ -180,7 +181,7 @@ pub fn record(topology: &str, program: &Path, time: Duration) -> Result<Recorded
     let began_at = begin(&events)?;
     let untold = untold(&events, &faults)?;
     disturbances(&mut events, &faults)?;
-    if !store.queues() {
+    if store.shares_our_clock() {
         // Nobody stepped the clock but the machine itself; then the later tokens come from the later clock.
         events = clocks::beside_tokens(events, began_at, before.max(clocks::ahead()));
     }
