@@ -36,8 +36,10 @@ const NOT_COVERED: &str = "\
 * For RedLock the referee does not judge P5 and P6; that nothing is left and that every task ends is checked.
 * The clients of the models are written for the models; only the server is the library's specification.
 * Histories of real servers have no events of the store, so the referee does not judge P5 and P6 there; that nothing is left at the end is
-  checked. Parted networks, stepped clocks, ensembles of ZooKeeper and clusters of etcd are tested ([faults.md](faults.md)), but no histories are
-  recorded there.
+  checked. The network between clients and one server of Redis, PostgreSQL and etcd is disturbed, and the clock of one Redis server is set. Networks that
+  part servers from each other, clocks of other servers, ensembles of ZooKeeper and clusters of etcd are tested ([faults.md](faults.md)), but no histories
+  are recorded there.
+* Counting semaphores of real servers are not put in order; that their number adds up at the end is checked.
 * Schedules are drawn, not enumerated, and sequentially consistent: what only weaker orders of memory show is not seen. In them a request to
   Redis is played; connections and subscriptions of the stores need sockets, and are tested with real servers.
 * The fuzz targets end where a driver begins: its own parsers of protocols are not ours.

@@ -10,6 +10,9 @@ use lockkeeper_verify::real::{Recorded, missing, record};
 /// tells a holder at once that its lock was released by force, so that it stops before another one begins. That was not shown.
 const TOLD_AT_ONCE: [&str; 2] = ["zookeeper", "etcd"];
 
+/// Here neither: the servers are those of other rounds.
+const AS_OTHERS: [&str; 4] = ["redis-clock", "redis-proxy", "postgres-proxy", "etcd-proxy"];
+
 /// What is done at the end of a history, for the control. After slow disturbances there may be no time left for it.
 const CONTROL: [&str; 2] = ["release by force", "votes deleted"];
 
@@ -18,6 +21,8 @@ fn recorded(topology: &str, seconds: u64) -> Recorded {
     let recorded = record(topology, program, Duration::from_secs(seconds)).expect("a history");
     println!("{} untold: {:?}", recorded.row(), recorded.untold);
     assert!(recorded.is_sound(), "{recorded:#?}");
+    // RedLock has no latches.
+    assert!(recorded.order.latch_calls > 0 || topology.starts_with("redlock"), "{recorded:#?}");
     assert!(recorded.granted > 0 && recorded.order.holds > 0 && recorded.pauses > 0, "{recorded:#?}");
     let disturbed = recorded.faults.keys().any(|what| !CONTROL.contains(what));
     assert!(disturbed || topology == "sqlite", "the servers were not disturbed: {recorded:#?}");
@@ -27,17 +32,17 @@ fn recorded(topology: &str, seconds: u64) -> Recorded {
 /// Where the servers are missing the test says so, and fails if they are required.
 fn round(topology: &str, seconds: u64) {
     let built = match topology {
-        "postgres" => cfg!(feature = "postgres"),
+        "postgres" | "postgres-proxy" => cfg!(feature = "postgres"),
         "mariadb" => cfg!(feature = "mysql"),
         "zookeeper" => cfg!(feature = "zookeeper"),
-        "etcd" => cfg!(feature = "etcd"),
+        "etcd" | "etcd-proxy" => cfg!(feature = "etcd"),
         _ => true,
     };
     let left_out = (!built).then(|| format!("{topology}: this lockkeeper is built without it; use --features all"));
     if let Some(why) = left_out.or_else(|| missing(topology)) {
         return lockkeeper::conformance::skip(topology, &why);
     }
-    if TOLD_AT_ONCE.contains(&topology) {
+    if TOLD_AT_ONCE.contains(&topology) || AS_OTHERS.contains(&topology) {
         recorded(topology, seconds);
         return;
     }
@@ -100,4 +105,24 @@ fn a_zookeeper_that_crashes() {
 #[test]
 fn an_etcd_that_crashes() {
     round("etcd", 12);
+}
+
+#[test]
+fn a_redis_whose_clock_is_set() {
+    round("redis-clock", 10);
+}
+
+#[test]
+fn a_redis_behind_a_network_that_loses_connections() {
+    round("redis-proxy", 10);
+}
+
+#[test]
+fn a_postgres_behind_a_network_that_loses_connections() {
+    round("postgres-proxy", 10);
+}
+
+#[test]
+fn an_etcd_behind_a_network_that_loses_connections() {
+    round("etcd-proxy", 10);
 }

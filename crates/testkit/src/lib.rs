@@ -9,6 +9,7 @@
     reason = "read with its source at hand, by tests that use real clocks"
 )]
 
+pub mod clock;
 pub mod cluster;
 pub mod commands;
 pub mod etcd;

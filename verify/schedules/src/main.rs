@@ -1,7 +1,11 @@
 //! `lockkeeper-schedules schedules [--minutes N] [--only NAME]`: explores all scenarios on all cores and prints a section of `docs/evidence.md`.
 //!
+//! `--log FILE --date DATE --commit COMMIT`: the log of all runs. The time goes to scenarios that have not enough schedules over all runs.
 //! `lockkeeper-schedules replay NAME SEED COUNT` runs the first COUNT schedules of a series again. Progress goes to standard error.
 #![allow(clippy::disallowed_methods, reason = "this program stands outside the machines that it explores")]
+
+#[path = "../../src/command/log.rs"]
+mod log;
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,11 +14,19 @@ use std::time::{Duration, Instant, SystemTime};
 
 use lockkeeper_schedules::schedules::{Flaw, Found, Report, SCENARIOS, Scenario, explore};
 
+use log::{Log, word};
+
 /// So many schedules come from one seed.
 const SERIES: u64 = 500;
 
-/// So many of one scenario are enough: what is left of its time goes to the others.
-const ENOUGH: u64 = 1_200_000;
+/// So many of one scenario are enough, over all runs: what is left of its time goes to the others.
+const ENOUGH: u64 = 1_000_000;
+
+/// So many are explored of a scenario that has enough, while others have not.
+const FEW: u64 = 10_000;
+
+/// The columns of `docs/evidence/schedules.tsv`, after date and commit.
+const TITLES: [&str; 3] = ["scenario", "schedules", "broken"];
 
 /// What all schedules of one scenario came to.
 struct Row {
@@ -41,18 +53,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
-    let at = words.iter().position(|word| *word == name)?;
-    words.get(at + 1).copied()
-}
-
 /// Explores each scenario for its share of the time; whether all hold and all flaws are found.
 fn all(words: &[&str]) -> Result<bool, String> {
-    let minutes: u64 = option(words, "--minutes").unwrap_or("1").parse().map_err(|_| "--minutes needs a number")?;
-    let chosen: Vec<&Scenario> = match option(words, "--only") {
+    let minutes: u64 = word(words, "--minutes").unwrap_or("1").parse().map_err(|_| "--minutes needs a number")?;
+    let chosen: Vec<&Scenario> = match word(words, "--only") {
         Some(name) => vec![named(name)?],
         None => SCENARIOS.iter().collect(),
     };
+    let mut log = Log::open(words, &TITLES)?;
+    let done = |log: &Log, scenario: &Scenario| log.sums(["schedules"], |run| run("scenario") == scenario.name).1[0];
+    let all_have_enough = chosen.iter().all(|scenario| done(&log, scenario) >= ENOUGH);
     let (began, time) = (Instant::now(), Duration::from_secs(60 * minutes));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let fresh = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -61,24 +71,31 @@ fn all(words: &[&str]) -> Result<bool, String> {
         "Threads of one process, on the library's own code. Half of the schedules draw the next thread at each step, half draw"
     );
     println!("priorities (PCT). The last column is the negative control: after how many schedules a flaw was found.\n");
-    println!("| scenario | what happens | schedules | seconds | broken | flaw | found after |\n|---|---|---|---|---|---|---|");
+    println!(
+        "| scenario | what happens | schedules | in all runs | seconds | broken | flaw | found after |\n|---|---|---|---|---|---|---|---|"
+    );
     let mut sound = true;
     // The quick ones come last in the table and first here: what they leave of their time the slow ones get.
     let mut rows = Vec::new();
     for (left, scenario) in (1..).zip(chosen).collect::<Vec<(u32, _)>>().into_iter().rev() {
         eprintln!("{} …", scenario.name);
         let control = control(scenario);
-        let row = run(scenario, fresh * 1_000_000, time.saturating_sub(began.elapsed()) / left, cores);
+        let most = if done(&log, scenario) >= ENOUGH && !all_have_enough { FEW } else { ENOUGH };
+        let row = run(scenario, fresh * 1_000_000, time.saturating_sub(began.elapsed()) / left, (cores, most));
+        log.add(&[scenario.name.to_owned(), row.schedules.to_string(), row.found.len().to_string()]);
+        // Now, so that a run that is ended early counts as far as it came.
+        log.write()?;
         let after = control.map_or_else(|| "never".to_owned(), |after| after.to_string());
         let (Scenario { name, what, flaw, .. }, Row { schedules, seconds, found }) = (scenario, &row);
-        rows.push(format!("| {name} | {what} | {schedules} | {seconds:.0} | {} | {flaw:?} | {after} |", found.len()));
+        let in_all = done(&log, scenario);
+        rows.push(format!("| {name} | {what} | {schedules} | {in_all} | {seconds:.0} | {} | {flaw:?} | {after} |", found.len()));
         for Found { what, seed, before } in found {
             eprintln!("{name}: seed {seed}, schedule {before}: {what}");
         }
         sound &= found.is_empty() && control.is_some();
     }
     rows.iter().rev().for_each(|row| println!("{row}"));
-    println!();
+    println!("\n[All runs](evidence/schedules.tsv); each of their lines names its commit.\n");
     Ok(sound)
 }
 
@@ -100,13 +117,13 @@ fn series(scenario: &Scenario, flaw: Flaw, seed: u64, schedules: u64) -> Report 
     })
 }
 
-fn run(scenario: &Scenario, first: u64, time: Duration, cores: usize) -> Row {
+fn run(scenario: &Scenario, first: u64, time: Duration, (cores, most): (usize, u64)) -> Row {
     let (next, schedules, found) = (AtomicU64::new(first), AtomicU64::new(0), Mutex::new(Vec::new()));
     let began = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
-                let goes_on = || began.elapsed() < time && schedules.load(Ordering::Relaxed) < ENOUGH;
+                let goes_on = || began.elapsed() < time && schedules.load(Ordering::Relaxed) < most;
                 while goes_on() && found.lock().is_ok_and(|found: MutexGuard<'_, Vec<Found>>| found.len() < 10) {
                     let report = series(scenario, Flaw::None, next.fetch_add(1, Ordering::Relaxed), SERIES);
                     schedules.fetch_add(report.schedules, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use lockkeeper_testkit::etcd::Etcd;
 use lockkeeper_verify::rivals::{Fault, HEAD, LEASE, Outcome, Rival, plot, run};
 
-use crate::real::word;
+use crate::log::word;
 
 /// So many run at a time. Most of the time they wait.
 const SIDE_BY_SIDE: usize = 2;

@@ -3,8 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::real::word;
-
 /// A log, and what is known of the present run.
 #[derive(Debug)]
 pub(crate) struct Log {
@@ -14,6 +12,11 @@ pub(crate) struct Log {
     date: String,
     /// The commit that this program was built from.
     pub(crate) commit: String,
+}
+
+/// The value of an option.
+pub(crate) fn word<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
+    words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1)).copied()
 }
 
 /// What is written where something is not known.

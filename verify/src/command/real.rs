@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockkeeper_verify::real::{Recorded, TOPOLOGIES, missing, record};
 
-use crate::log::Log;
+use crate::log::{Log, word};
 
 /// So many topologies are used at a time. Most of the time they wait.
 const SIDE_BY_SIDE: u32 = 2;
@@ -16,27 +16,25 @@ const SIDE_BY_SIDE: u32 = 2;
 /// Longer histories than this are recorded one after the other: all events of one are kept in memory.
 const LONGEST: Duration = Duration::from_secs(120);
 
-/// The value of an option.
-pub(crate) fn word<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
-    words.iter().position(|word| *word == name).and_then(|at| words.get(at + 1)).copied()
-}
-
 /// Records histories on each topology for its share of the time; whether all are sound.
 pub(crate) fn run(time: Duration, words: &[&str]) -> Result<bool, String> {
-    let mut log = Log::open(words, &TITLES)?;
+    let log = Mutex::new(Log::open(words, &TITLES)?);
     let program = Path::new(word(words, "--program").ok_or("real needs --program and the path of lockkeeper")?);
     let only = word(words, "--only");
+    if let Some(unknown) = only.filter(|only| !TOPOLOGIES.contains(only)) {
+        return Err(format!("there is no topology {unknown}; there are {}", TOPOLOGIES.join(", ")));
+    }
     let (absent, present): (Vec<_>, Vec<_>) =
         TOPOLOGIES.into_iter().filter(|name| only.is_none_or(|only| only == *name)).partition(|name| missing(name).is_some());
     let share = time * SIDE_BY_SIDE / u32::try_from(present.len()).unwrap_or(1).max(SIDE_BY_SIDE);
-    let (waiting, done) = (Mutex::new(present.clone()), Mutex::new(BTreeMap::<&str, Result<Vec<Recorded>, String>>::new()));
+    let (waiting, done) = (Mutex::new(present.clone()), Mutex::new(BTreeMap::<&str, (Vec<Recorded>, Result<(), String>)>::new()));
     std::thread::scope(|scope| {
         for _ in 0..SIDE_BY_SIDE {
             scope.spawn(|| {
                 loop {
                     // Not in the condition of the loop: the lock would last as long as its body.
                     let Some(topology) = waiting.lock().expect("no thread panics").pop() else { break };
-                    let recorded = record_for(topology, program, share);
+                    let recorded = record_for(topology, program, share, &log);
                     done.lock().expect("no thread panics").insert(topology, recorded);
                 }
             });
@@ -48,7 +46,7 @@ pub(crate) fn run(time: Duration, words: &[&str]) -> Result<bool, String> {
         "`lockkeeper torture` on servers that are disturbed meanwhile. Checks of P1, P2, P3, P4, P7 and of tokens against the clock by the referee; the second judge"
     );
     println!(
-        "puts all holds of a history in one order ([linear.rs](../verify/src/real/linear.rs)). P5 is checked at the end of each run. The last columns are the"
+        "puts all holds of a history in one order ([linear.rs](../verify/src/real/linear.rs)), and all calls of a latch ([latch.rs](../verify/src/real/latch.rs)). P5 is checked at the end of each run. The last columns are the"
     );
     println!(
         "negative control: how often each judge finds two holders, or no order, if it is not told that the store gave up holds before their time.\n"
@@ -59,16 +57,12 @@ pub(crate) fn run(time: Duration, words: &[&str]) -> Result<bool, String> {
     println!("|---|---|---|---|---|---|---|---|---|---|");
     let mut sound = true;
     for topology in present {
-        let recorded = match done.remove(topology) {
-            Some(Ok(recorded)) => recorded,
-            failed => {
-                eprintln!("{topology}: {failed:?}");
-                sound = false;
-                continue;
-            }
-        };
-        recorded.iter().for_each(|recorded| add(&mut log, recorded));
-        let sum = recorded.into_iter().reduce(Recorded::and).ok_or("no history")?;
+        let (recorded, ended) = done.remove(topology).unwrap_or((Vec::new(), Ok(())));
+        if let Err(why) = ended {
+            eprintln!("{topology}: {why}");
+            sound = false;
+        }
+        let Some(sum) = recorded.into_iter().reduce(Recorded::and) else { continue };
         println!("{} {} | {} |", sum.row(), sum.untold.0, sum.untold.1);
         sum.verdict.violations.iter().for_each(|violation| eprintln!("{topology}: {violation}"));
         sum.order.broken.iter().chain(&sum.wrong).for_each(|broken| eprintln!("{topology}: {broken}"));
@@ -78,23 +72,33 @@ pub(crate) fn run(time: Duration, words: &[&str]) -> Result<bool, String> {
     for topology in absent {
         println!("Not run on {topology}: {}\n", missing(topology).unwrap_or_default());
     }
-    println!("{}", totals(&log));
-    log.write()?;
+    println!("{}", totals(&log.into_inner().expect("no thread panics")));
     Ok(sound)
 }
 
-/// Several histories of bounded length, one after the other.
-fn record_for(topology: &'static str, program: &Path, time: Duration) -> Result<Vec<Recorded>, String> {
+/// Several histories of bounded length, one after the other. Each is in the log as soon as it is judged, so that nothing is lost if a later one fails;
+/// then those before it are given too.
+fn record_for(topology: &'static str, program: &Path, time: Duration, log: &Mutex<Log>) -> (Vec<Recorded>, Result<(), String>) {
     let rounds = time.as_secs().div_ceil(LONGEST.as_secs()).max(1);
     let each = time / u32::try_from(rounds).unwrap_or(1);
-    (1..=rounds)
-        .map(|round| {
-            eprintln!("{topology}, {round} of {rounds} …");
-            // A server that does not come up again panics, as in a test; the other topologies go on.
-            std::panic::catch_unwind(|| record(topology, program, each))
-                .unwrap_or_else(|_| Err(format!("{topology}: a server failed; see above")))
-        })
-        .collect()
+    let mut all = Vec::new();
+    for round in 1..=rounds {
+        eprintln!("{topology}, {round} of {rounds} …");
+        // A server that does not come up again panics, as in a test; the other topologies go on.
+        let recorded = std::panic::catch_unwind(|| record(topology, program, each));
+        match recorded.unwrap_or_else(|_| Err("a server failed; see above".to_owned())) {
+            Ok(recorded) => {
+                let mut log = log.lock().expect("no thread panics");
+                add(&mut log, &recorded);
+                all.push(recorded);
+                if let Err(why) = log.write() {
+                    return (all, Err(why));
+                }
+            }
+            Err(why) => return (all, Err(why)),
+        }
+    }
+    (all, Ok(()))
 }
 
 /// The columns of `docs/evidence/real.tsv`, after date and commit: faults of servers (failovers among them), pauses and kills of processes, locks that were

@@ -34,8 +34,21 @@ struct Name {
 pub struct Order {
     /// How many holds were put in order.
     pub holds: u64,
+    /// How many calls of latches.
+    pub latch_calls: u64,
     /// Where no order is possible.
     pub broken: Vec<String>,
+}
+
+impl Order {
+    /// What two judges found, or one in two histories.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.holds += other.holds;
+        self.latch_calls += other.latch_calls;
+        self.broken.extend(other.broken);
+        self
+    }
 }
 
 /// A lease ends no earlier than this part of it says: the client's clock and the store's run apart by less than a hundredth.
@@ -48,7 +61,7 @@ fn forgotten(unhealthy: &[u64], sent: u64) -> Option<u64> {
     unhealthy.get(unhealthy.partition_point(|when| *when <= sent)).copied()
 }
 
-/// Puts a history in order. Events are in the order of time.
+/// Puts the holds of a history in order. Events are in the order of time.
 #[must_use]
 pub fn put_in_order(events: &[Event]) -> Order {
     let mut names: BTreeMap<&str, Name> = BTreeMap::new();

@@ -5,7 +5,9 @@
 
 mod clocks;
 mod control;
+mod latch;
 mod linear;
+mod proxied;
 mod topology;
 mod waiters;
 
@@ -93,8 +95,7 @@ impl Recorded {
         self.kills += other.kills;
         self.granted += other.granted;
         self.verdict.merge(other.verdict);
-        self.order.holds += other.order.holds;
-        self.order.broken.extend(other.order.broken);
+        self.order = self.order.and(other.order);
         self.untold = (self.untold.0 + other.untold.0, self.untold.1 + other.untold.1);
         self.wrong.extend(other.wrong);
         self
@@ -110,13 +111,14 @@ impl Recorded {
             .into();
         let broken = self.broken();
         format!(
-            "| {} | {faults} | {} | {} | {} | {} | {} | {broken} |",
+            "| {} | {faults} | {} | {} | {} | {} | {}, calls of a latch {} | {broken} |",
             self.topology,
             self.pauses,
             self.kills,
             self.granted,
             checks.join(", "),
-            self.order.holds
+            self.order.holds,
+            self.order.latch_calls
         )
     }
 }
@@ -179,7 +181,7 @@ pub fn record(topology: &str, program: &Path, time: Duration) -> Result<Recorded
     let began_at = begin(&events)?;
     let untold = untold(&events, &faults)?;
     disturbances(&mut events, &faults)?;
-    if !store.queues() {
+    if store.shares_our_clock() {
         // Nobody stepped the clock but the machine itself; then the later tokens come from the later clock.
         events = clocks::beside_tokens(events, began_at, before.max(clocks::ahead()));
     }
@@ -194,7 +196,7 @@ pub fn record(topology: &str, program: &Path, time: Duration) -> Result<Recorded
         kills: number(&report["faults"]["kills"]),
         granted: number(&report["granted"]),
         verdict,
-        order: put_in_order(&events),
+        order: put_in_order(&events).and(latch::put_in_order(&events)),
         untold,
         wrong: wrong(&report, store.forgets()),
     })

@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use lockkeeper::runtime::Runtime;
+use lockkeeper_testkit::clock::WallClock;
 use lockkeeper_testkit::cluster::Cluster;
 use lockkeeper_testkit::etcd::Etcd;
 use lockkeeper_testkit::mysql::{self, Mysql};
@@ -15,6 +16,7 @@ use lockkeeper_testkit::server::{Flavour, Server};
 use lockkeeper_testkit::zookeeper::ZooKeeper;
 
 use super::control;
+use super::proxied::{Behind, Proxied};
 
 /// Nanoseconds on the clock that all processes of the machine share.
 pub(super) fn now() -> u64 {
@@ -60,11 +62,34 @@ pub(super) enum Topology {
     },
     ZooKeeper(ZooKeeper),
     Etcd(Etcd),
+    /// One server whose clock is set forward, and back again, by so many seconds.
+    Clocked {
+        server: Server,
+        clock: WallClock,
+        ahead: i64,
+    },
+    /// Only connections to it are disturbed.
+    Proxied(Proxied),
 }
 
 /// Their names, in the order of the page.
-pub const TOPOLOGIES: [&str; 11] =
-    ["sqlite", "redis", "redis-aof", "sentinel", "cluster", "redlock-3", "redlock-5", "postgres", "mariadb", "zookeeper", "etcd"];
+pub const TOPOLOGIES: [&str; 15] = [
+    "sqlite",
+    "redis",
+    "redis-aof",
+    "redis-clock",
+    "redis-proxy",
+    "sentinel",
+    "cluster",
+    "redlock-3",
+    "redlock-5",
+    "postgres",
+    "postgres-proxy",
+    "mariadb",
+    "zookeeper",
+    "etcd",
+    "etcd-proxy",
+];
 
 const AOF: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
 
@@ -82,10 +107,11 @@ const NODE_TIMEOUT: u64 = 1_500;
 pub fn missing(topology: &str) -> Option<String> {
     match topology {
         "sqlite" => None,
-        "postgres" => Postgres::missing(),
+        "postgres" | "postgres-proxy" => Postgres::missing(),
         "mariadb" => Mysql::missing(mysql::Flavour::MariaDb),
         "zookeeper" => ZooKeeper::missing(),
-        "etcd" => Etcd::missing(),
+        "etcd" | "etcd-proxy" => Etcd::missing(),
+        "redis-clock" => Server::missing(Flavour::Redis).or_else(WallClock::missing),
         _ => Server::missing(Flavour::Redis),
     }
 }
@@ -117,6 +143,13 @@ impl Topology {
             }
             "zookeeper" => Self::ZooKeeper(ZooKeeper::start()),
             "etcd" => Self::Etcd(Etcd::start(1, &[])),
+            "redis-clock" => {
+                let clock = WallClock::start()?;
+                Self::Clocked { server: Server::start_in(clock.environment(), Flavour::Redis, &[]), clock, ahead: 0 }
+            }
+            "redis-proxy" => Self::Proxied(Proxied::start(Behind::Redis(Server::start(Flavour::Redis)))?),
+            "postgres-proxy" => Self::Proxied(Proxied::start(Behind::Postgres(Postgres::start(&[])))?),
+            "etcd-proxy" => Self::Proxied(Proxied::start(Behind::Etcd(Etcd::start(1, &[])))?),
             other => return Err(format!("there is no topology {other}; there are {}", TOPOLOGIES.join(", "))),
         };
         if let Self::RedLock(_) = started {
@@ -138,7 +171,7 @@ impl Topology {
     pub(super) fn url(&self) -> String {
         match self {
             Self::Sqlite(directory) => format!("sqlite:{}/locks.db", directory.display()),
-            Self::Redis(server) | Self::RedisAof(server) => server.url(0),
+            Self::Redis(server) | Self::RedisAof(server) | Self::Clocked { server, .. } => server.url(0),
             Self::Sentinels(sentinels) => sentinels.url(),
             Self::Cluster(cluster) => cluster.url(),
             Self::RedLock(servers) => {
@@ -149,6 +182,7 @@ impl Topology {
             Self::MariaDb { server, database } => server.url(database),
             Self::ZooKeeper(server) => format!("zookeeper://{}?session={}s", server.hosts(), LEASE.as_secs()),
             Self::Etcd(server) => format!("etcd://{}?session={}s", server.hosts(), LEASE.as_secs()),
+            Self::Proxied(proxied) => proxied.url(),
         }
     }
 
@@ -159,7 +193,12 @@ impl Topology {
 
     /// Whether waiters stand in a queue at the store, and are granted by the end of those before them.
     pub(super) const fn queues(&self) -> bool {
-        matches!(self, Self::ZooKeeper(_) | Self::Etcd(_))
+        matches!(self, Self::ZooKeeper(_) | Self::Etcd(_) | Self::Proxied(Proxied { behind: Behind::Etcd(_), .. }))
+    }
+
+    /// Whether its tokens have to do with the clock of this machine. ZooKeeper and etcd count.
+    pub(super) const fn shares_our_clock(&self) -> bool {
+        !self.queues() && !matches!(self, Self::Clocked { .. })
     }
 
     /// How long a disturbance may take.
@@ -205,6 +244,8 @@ impl Topology {
         let paused = if past_the_lease { "server paused past the lease" } else { "server paused" };
         Some(match self {
             Self::Sqlite(_) => return None,
+            Self::Proxied(proxied) => proxied.disturb(pause, chance),
+            Self::Clocked { clock, ahead, .. } => set_clock(clock, ahead, chance),
             Self::Redis(server) | Self::RedisAof(server) if pauses => {
                 stopped(paused, pause, || server.freeze(), || server.thaw())
             }
@@ -279,6 +320,15 @@ fn disturb_cluster(cluster: &mut Cluster, chance: &mut fastrand::Rng) -> Fault {
     }
 }
 
+/// Sets the server's clock forward, or back to the right time. Forward, leases end early: holds may be lost. Back, they end late. Tokens grow all the same,
+/// because the server counts them.
+fn set_clock(clock: &WallClock, ahead: &mut i64, chance: &mut fastrand::Rng) -> Fault {
+    *ahead = if *ahead == 0 { chance.i64(1..=3) } else { 0 };
+    let (forward, what) = if *ahead > 0 { (true, "clock set forward") } else { (false, "clock set back") };
+    let set = fault(what, || clock.set(*ahead));
+    Fault { outage: false, forgot: forward.then_some(Forgot { from: set.from, to: set.to, all: false }), ..set }
+}
+
 /// What the server had confirmed that was dead at `dead` may be lost. If there was more than one failover, this may also go for later ones.
 fn failed_over(fault: Fault, dead: u64, failovers: u64) -> Fault {
     let to = if failovers == 1 { dead } else { fault.to };
@@ -313,7 +363,7 @@ fn stopped(what: &'static str, time: Duration, freeze: impl FnOnce(), thaw: impl
     })
 }
 
-fn fault(what: &'static str, disturb: impl FnOnce()) -> Fault {
+pub(super) fn fault(what: &'static str, disturb: impl FnOnce()) -> Fault {
     let from = now();
     disturb();
     Fault { what, from, to: now(), outage: true, forgot: None }

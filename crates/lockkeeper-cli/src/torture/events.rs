@@ -77,6 +77,8 @@ impl Events {
             | What::Probed { name, .. }
             | What::Lost { name, .. }
             | What::Release { name, .. }
+            | What::LatchAsks { name, .. }
+            | What::LatchAnswers { name, .. }
             | What::Released { name, .. } => shorten(name, &self.prefix),
             What::Wrote { resource, .. } => shorten(resource, &self.prefix),
             _ => {}

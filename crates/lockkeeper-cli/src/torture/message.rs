@@ -33,7 +33,7 @@ impl Lock {
             Self::Read | Self::Write => &["rw"],
             Self::Permits => &["permits"],
             Self::Several => &["mutex", "second"],
-            Self::Latch => &["latch"],
+            Self::Latch => &["latch", GATE],
             Self::Counter => &["counter"],
         }
     }
@@ -56,6 +56,9 @@ impl Lock {
         matches!(self, Self::Latch | Self::Counter)
     }
 }
+
+/// A small latch that opens and is closed again, so that it is waited for.
+pub(super) const GATE: &str = "gate";
 
 /// How many permits the semaphore has.
 pub(super) const PERMITS: u32 = 2;

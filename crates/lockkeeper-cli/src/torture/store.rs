@@ -7,7 +7,7 @@ use lockkeeper::backend::{Capabilities, Kind, Snapshot};
 use lockkeeper::{Client, Error};
 use tokio::time::sleep;
 
-use super::message::{Lock, PERMITS};
+use super::message::{GATE, Lock, PERMITS};
 use super::report::AtTheEnd;
 use super::resource::Numbers;
 use crate::exit::Failure;
@@ -125,6 +125,7 @@ async fn try_clear(
         let latch = own.latch("latch");
         check(Lock::Latch, LATCH, i64::from(latch.count().await?), numbers, end);
         latch.remove().await?;
+        own.latch(GATE).remove().await?;
     }
     if locks.contains(&Lock::Counter) {
         let counter = own.counting_semaphore("counter");

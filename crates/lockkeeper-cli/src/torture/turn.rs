@@ -4,13 +4,13 @@ use std::future::IntoFuture as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::referee::{Side, What};
+use lockkeeper::referee::{LatchAsk, Side, What};
 use lockkeeper::sync::{Acquiring, Guard, TryAcquiring};
 use lockkeeper::{Client, ErrorKind, Held, Result};
 use tokio::time::{sleep, timeout};
 
 use super::desk::{Desk, now};
-use super::message::{Ask, Lock, Orders, PERMITS, Said};
+use super::message::{Ask, GATE, Lock, Orders, PERMITS, Said};
 
 pub(super) struct Task {
     desk: Arc<Desk>,
@@ -121,6 +121,9 @@ impl Task {
     }
 
     async fn count(&mut self, lock: Lock) -> Result<()> {
+        if lock == Lock::Latch && self.chance.bool() {
+            return self.use_gate().await;
+        }
         if lock == Lock::Latch {
             let latch = self.client.latch("latch");
             return self.desk.count(lock, -1, async { latch.count_down().await.map(|_| -1) }).await;
@@ -131,6 +134,27 @@ impl Task {
         } else {
             self.desk.count(lock, -1, async { counter.try_acquire(1).await.map(|taken| -i64::from(taken)) }).await
         }
+    }
+
+    /// Closes the small latch, counts it down, or waits until it is open. What is asked and answered is written down, for a judge of its order.
+    async fn use_gate(&mut self) -> Result<()> {
+        let (gate, call) = (self.client.latch(GATE), self.desk.number());
+        let name = format!("{}{GATE}", self.prefix);
+        let limit = self.millis(500);
+        let ask = match self.chance.u8(0..6) {
+            0 => LatchAsk::Close { count: self.chance.u32(1..=3) },
+            1..4 => LatchAsk::Down,
+            _ => LatchAsk::Wait,
+        };
+        self.desk.event(What::LatchAsks { call, name: name.clone(), ask });
+        let value = match ask {
+            LatchAsk::Close { count } => gate.try_set(count).await.map(i64::from)?,
+            LatchAsk::Down => gate.count_down().await.map(i64::from)?,
+            // Perhaps nobody will open it.
+            LatchAsk::Wait => gate.wait().timeout(limit).await.map(|()| 0)?,
+        };
+        self.desk.event(What::LatchAnswers { call, name, value });
+        Ok(())
     }
 
     async fn acquire<G: Guard>(&mut self, acquiring: Acquiring<G>, trying: TryAcquiring<G>) -> Option<G> {

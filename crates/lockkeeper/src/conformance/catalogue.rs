@@ -209,6 +209,7 @@ macro_rules! for_each_conformance_case {
             stalled {
                 a_place_of_a_call_that_does_not_run_is_taken_back [Session],
                 a_grant_of_a_call_that_does_not_run_is_taken_back [Session],
+                a_downgrade_that_did_not_run_goes_on [RwLock, Session],
             }
             contract {
                 acquiring_twice_is_once [],

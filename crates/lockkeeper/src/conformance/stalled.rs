@@ -8,6 +8,7 @@ use crate::backend::Claim;
 use crate::error::Result;
 use crate::runtime::{BoxFuture, Instant};
 use crate::session::Session;
+use crate::sync::RwLock;
 
 /// How long a place is kept without a sign of life, and how long a request may take.
 const PLACE: Duration = Duration::from_secs(2);
@@ -92,4 +93,17 @@ pub async fn a_grant_of_a_call_that_does_not_run_is_taken_back(world: &World) {
     for call in left {
         call.await.expect("it runs again").release().await.unwrap();
     }
+}
+
+/// A downgrade that did not run for so long that its request was taken back asks anew, and becomes a reader.
+pub async fn a_downgrade_that_did_not_run_goes_on(world: &World) {
+    let ours = client(world);
+    let lock = RwLock::new(&ours, "n");
+    let writer = lock.write().await.unwrap();
+    let mut downgrading: BoxFuture<'_, _> = Box::pin(lock.downgrade(writer));
+    assert!(world.within(Duration::ZERO, &mut downgrading).await.is_none(), "no answer can be there");
+    world.pass(COMMAND + Duration::from_secs(2)).await;
+    let reader = world.within(COMMAND + world.slack(), downgrading).await.expect("it goes on").unwrap();
+    assert!(reader.is_valid());
+    reader.release().await.unwrap();
 }

@@ -35,7 +35,7 @@ impl HolderProcess {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["process::holds_as_a_process", "--exact", "--ignored", "--nocapture"]).env("LOCKKEEPER_TEST_HOLDER", url);
         command.env("LOCKKEEPER_TEST_LEASE", lease.as_millis().to_string());
-        command.envs(clock.map(WallClock::environment).unwrap_or_default());
+        command.envs(clock.map(|clock| clock.environment()).unwrap_or_default());
         let mut command = tokio::process::Command::from(command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
         let (questions, answers) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()).lines());
