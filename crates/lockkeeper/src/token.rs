@@ -35,7 +35,7 @@ impl Token {
     /// ```
     /// use lockkeeper::{ClientId, Token, WireOwner};
     ///
-    /// let owner = WireOwner { client: ClientId::from_bits(7), number: 1 };
+    /// let owner = WireOwner::new(ClientId::from_bits(7), 1);
     /// let token = Token::new(42, owner); // read back from the resource
     /// assert_eq!((token.number(), token.owner()), (42, owner));
     /// ```

@@ -68,7 +68,7 @@ impl Holder {
     /// use lockkeeper::backend::{Claim, Holder};
     /// use lockkeeper::{ClientId, WireOwner};
     ///
-    /// let owner = WireOwner { client: ClientId::from_bits(7), number: 1 };
+    /// let owner = WireOwner::new(ClientId::from_bits(7), 1);
     /// assert!(Holder::new(owner.to_string(), Claim::Mutex).is_of(owner));
     /// assert!(!Holder::new("somebody".to_owned(), Claim::Mutex).is_of(owner));
     /// ```

@@ -11,7 +11,7 @@
 //! use lockkeeper::runtime::Instant;
 //!
 //! let ask = |number| {
-//!     let owner = WireOwner { client: ClientId::from_bits(1), number };
+//!     let owner = WireOwner::new(ClientId::from_bits(1), number);
 //!     Acquire::new("orders:42".to_owned().try_into().unwrap(), Claim::Mutex, owner, Duration::from_secs(30))
 //! };
 //! let mut record = Record::default();
