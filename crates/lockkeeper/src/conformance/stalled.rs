@@ -33,7 +33,8 @@ async fn stalled(world: &World, ours: &Session, name: &str, claim: Claim) -> Cal
 fn two_more(world: &World, clients: [&Session; 2], name: &str, claim: Claim) -> Vec<tokio::task::JoinHandle<()>> {
     let waits = |client: &Session| {
         let call = take(client, name, claim, How { wait: Some(30 * PLACE), lease: None });
-        world.spawn(async move { call.await.expect("it waits for a call that does not run").release().await.unwrap() })
+        let what = format!("{claim:?} for {name} waits for a call that does not run");
+        world.spawn(async move { call.await.expect(&what).release().await.unwrap() })
     };
     clients.map(waits).into()
 }

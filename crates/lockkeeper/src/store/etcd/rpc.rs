@@ -26,6 +26,12 @@ use crate::store::kit::worker::Worker;
 /// What a request answers.
 pub(super) type Answer<T> = std::result::Result<T, Failed>;
 
+/// How long somebody else who connects, or opens the session, is waited for: that caller's future may not be polled any more. By chance, so that not all
+/// who wait for a slow network go on at once.
+pub(super) fn patience() -> Duration {
+    runtime::jitter(Duration::from_millis(200), Duration::from_millis(800))
+}
+
 /// How long connecting to one member may take.
 const CONNECTING: Duration = Duration::from_secs(2);
 
@@ -100,7 +106,7 @@ impl Transport {
         if let Some(open) = connection.open() {
             return Ok(open);
         }
-        let _alone = connection.connecting.lock().await;
+        let _alone = within(patience(), Box::pin(connection.connecting.lock())).await;
         if let Some(open) = connection.open() {
             return Ok(open);
         }

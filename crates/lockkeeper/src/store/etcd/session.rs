@@ -17,7 +17,7 @@ use super::proto::{
     LeaseRevokeResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse,
 };
 use super::request::{put, txn};
-use super::rpc::{Answer, LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, LEASE_TIME_TO_LIVE, Transport};
+use super::rpc::{Answer, LEASE_GRANT, LEASE_KEEP_ALIVE, LEASE_REVOKE, LEASE_TIME_TO_LIVE, Transport, patience};
 use super::watch::Hub;
 use crate::backend::{EventSender, StoreEvent};
 use crate::error::{Error, ErrorKind};
@@ -130,7 +130,7 @@ impl Session {
             }
             self.ended(lease.id);
         }
-        let _alone = self.opening.lock().await;
+        let _alone = within(patience(), Box::pin(self.opening.lock())).await;
         match self.lease() {
             Some(opened) => Ok(opened),
             None => self.open(transport).await,
@@ -163,6 +163,10 @@ impl Session {
         let ttl = Duration::from_secs(u64::try_from(granted.ttl).unwrap_or(0));
         let lease = {
             let mut state = self.state();
+            // Somebody else was faster. What was made here ends by itself.
+            if let Some(current) = state.lease {
+                return Ok(current);
+            }
             state.last_number += 1;
             let lease = Lease { id: granted.id, number: state.last_number, until: sent.plus(safe(ttl)), ttl };
             state.lease = Some(lease);

@@ -130,20 +130,25 @@ impl Link {
         lock(&self.current).clone()
     }
 
-    /// The session that there is now, or a new one.
+    /// The session that there is now, or a new one. The store's thread opens it: a caller whose future is not polled any more would keep all others
+    /// from it, the keeper too.
     pub(super) async fn live(self: &Arc<Self>) -> Result<Arc<Live>> {
         if let Some(live) = self.current() {
             return Ok(live);
         }
+        let us = Arc::clone(self);
+        self.worker.run_while_wanted(async move { us.opened().await }).await?
+    }
+
+    /// On the store's thread: neither this nor the driver's task may end with the caller's executor.
+    async fn opened(self: &Arc<Self>) -> Result<Arc<Live>> {
         let mut last = self.opening.lock().await;
         if let Some(live) = self.current() {
             return Ok(live);
         }
         let sent = self.runtime.now();
         let (connector, cluster) = (self.config.connector()?, self.config.cluster());
-        // On the store's thread: the driver's task must not end with the caller's executor.
-        let client = self.worker.run(async move { connector.connect(&cluster).await }).await?;
-        let client = match client {
+        let client = match connector.connect(&cluster).await {
             Ok(client) => client,
             Err(cause) => return Err(self.not_opened(cause).await),
         };
