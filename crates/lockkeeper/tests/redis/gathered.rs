@@ -136,7 +136,7 @@ async fn a_foreign_and_a_forbidden_key_of_any_kind_fail_alone() {
     nothing_is_held(&mut eyes).await;
 }
 
-/// The answer to a whole call is lost, again and again: what counts is counted once, and whoever acquires gets it once.
+/// The answer to a whole call is lost, again and again: a count is carried out once, and a lock is granted once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_to_a_call_of_all_kinds_counts_nothing_twice() {
     let Some((server, _client, mut eyes)) = own("a lost call of all kinds").await else { return };

@@ -73,7 +73,7 @@ async fn foreign_children_in_the_folder_of_a_lock_do_no_harm() {
     assert_eq!(error.kind(), ErrorKind::ForeignKey, "{error}");
 }
 
-/// Whoever reads a node with ZooKeeper's own tools learns whose it is.
+/// ZooKeeper's own tools show whose a node is.
 #[tokio::test]
 async fn the_data_of_a_node_says_who_made_it() {
     let Some(server) = site::server("input") else { return };

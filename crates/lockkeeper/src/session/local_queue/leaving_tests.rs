@@ -1,4 +1,4 @@
-//! Whoever leaves a long queue does not look at all that wait.
+//! A waiter that leaves a long queue does not look at all the others.
 
 use super::places::steps;
 use super::tests::session_with;
